@@ -51,6 +51,10 @@ class TokenDialogues:
     def dialogue_starts(self) -> npt.NDArray[np.int64]:
         return np.cumsum([0, *(len(lengths) for lengths in self.lengths)])
 
+    @property
+    def store_starts(self) -> npt.NDArray[np.int64]:
+        return self.dialogue_starts[[0, -1]]
+
     def tokens(self, turn: int) -> Tokens:
         flat = [length for lengths in self.lengths for length in lengths]
         return np.arange(flat[turn], dtype=np.int32) + TURN * (turn + 1)

@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from tests.helpers.tiny import backbone, folder
+from tests.helpers.tiny import backbone, folder, gradients, set_up_run
 from tests.helpers.tiny import corpus as tiny_corpus
 from turnwise.core.dialogue import RIGHT_RESPONSE, SYSTEM, USER, WRONG_RESPONSE, Dialogue, Turn
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import Composer
 from turnwise.models.backbone.stream import Tokens
+from turnwise.models.reranker import Reranker
 from turnwise.objectives.losses import binary_classification, mark_classification
 from turnwise.objectives.objective import Batch, Objective, PreparedBatch
 from turnwise.objectives.registry import make_objective
@@ -91,6 +92,7 @@ class Conversations:
 
     def __init__(self, lengths: Sequence[Sequence[int]], repeated: Sequence[int] = ()):
         self.dialogue_starts = np.cumsum([0, *(len(each) for each in lengths)])
+        self.store_starts = self.dialogue_starts[[0, -1]]  # one store
         self._lengths = [length for each in lengths for length in each]
         self._repeated = set(repeated)
         self.speakers = [SYSTEM if place % 2 else USER for each in lengths for place in range(len(each))]
@@ -309,6 +311,15 @@ def test_random_negatives_are_drawn_from_all_other_dialogues() -> None:
             batch_of(texts, [[(0, 1)]]).random_negative(0, [-1])
 
 
+def test_random_negatives_are_of_the_same_store() -> None:
+    texts = Conversations([[1] * 3, [1] * 4, [1] * 2, [1] * 2, [1] * 5])
+    texts.store_starts = np.array([0, 7, 11, 16])
+    batch = batch_of(texts, [[(0, 1)]])
+    for turn, expected in ((1, range(3, 7)), (6, range(3)), (7, range(9, 11)), (10, range(7, 9)), (12, range(11))):
+        # the last store has one dialogue
+        assert {batch.random_negative(turn, []) for _ in range(300)} == set(expected)
+
+
 def test_a_dialogue_that_differs_only_in_its_last_turn_is_not_another() -> None:
     """Labelled responses repeat a context for every candidate."""
     texts = Conversations([[1] * 3, [1] * 3, [1] * 3, [1] * 2])
@@ -372,6 +383,35 @@ def test_a_response_is_never_in_its_own_context() -> None:
                 if not segment and token >= 1000
             }
             assert context == {0, 1, 2, 3}
+
+
+# ---- objectives that share a head
+
+THREADS = {"objective": "response-selection", "length": 64, "batch_size": 8}
+
+
+def test_objectives_of_one_task_train_one_head() -> None:
+    """The gradient of the head is the weighted sum of what each objective gives alone."""
+    options = {"backbone": backbone(dropout=0.0), "batch_size": 8, "steps": 2, "dropout": 0.0, "attention_dropout": 0.0}
+    both = {"first": {**THREADS, "head_dropout": 0.0}, "second": {**THREADS, "head_dropout": 0.0, "weight": 0.5}}
+    _, together = gradients(Recipe(both, **options))
+    alone = [gradients(Recipe({name: both[name]}, **options))[1] for name in both]
+    assert [name for name in together if name.startswith("heads.")] == ["heads.first.1.weight", "heads.first.1.bias"]
+    for part in ("weight", "bias"):
+        expected = alone[0][f"heads.first.1.{part}"] + alone[1][f"heads.second.1.{part}"]
+        torch.testing.assert_close(together[f"heads.first.1.{part}"], expected)
+
+
+def test_the_reranker_accepts_the_longest_inputs_of_its_objectives() -> None:
+    both = {"first": THREADS, "second": {**THREADS, "length": 96}}
+    setup = set_up_run(Recipe(both, backbone=backbone(), steps=2))
+    assert isinstance(setup.model, Reranker) and setup.model.max_length == 96
+
+
+@pytest.mark.parametrize("change", [{"head_learning_rate": 1e-3}, {"head_dropout": 0.3}])
+def test_objectives_that_share_a_head_must_agree(change: dict[str, float]) -> None:
+    with pytest.raises(RecipeError, match=r"objectives\.first and objectives\.second train the same head"):
+        Recipe({"first": THREADS, "second": {**THREADS, **change}}, backbone=backbone())
 
 
 # ---- errors

@@ -91,6 +91,10 @@ class TurnTable(Protocol):
     def dialogue_starts(self) -> npt.NDArray[np.int64]:
         """The first turn of each dialogue, then the number of all turns (dialogues + 1,)."""
 
+    @property
+    def store_starts(self) -> npt.NDArray[np.int64]:
+        """The first turn of each store, then the number of all turns (stores + 1,)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -109,9 +113,7 @@ class Batch:
 
     def dialogue(self, turn: int) -> range:
         """Return the turns of a turn's dialogue."""
-        starts = self.texts.dialogue_starts
-        number = int(np.searchsorted(starts, turn, "right"))
-        return range(int(starts[number - 1]), int(starts[number]))
+        return _part_with(turn, self.texts.dialogue_starts)
 
     def sequence(self, first: int, last: int, longest: int | None = None) -> Tokens:
         """Join the turns [first, last) into one sequence, which keeps the newest of several turns."""
@@ -152,14 +154,18 @@ class Batch:
     def random_negative(self, turn: int, excluded: Sequence[int], speaker: str | None = None) -> int:
         """Draw a turn of another dialogue than a turn's own, whose text's identity is not excluded.
 
+        It is of the same store, unless that has one dialogue only: a turn of another corpus is recognised by its style.
         A turn of the given speaker is preferred, so that the speaker does not give the negative away. A dialogue that
         differs from the turn's own only in its last turn does not count as another: labelled responses are stored so.
         """
         own = self.dialogue(turn)
-        others = int(self.texts.dialogue_starts[-1]) - len(own)
+        store = _part_with(turn, self.texts.store_starts)
+        if len(store) == len(own):
+            store = range(int(self.texts.dialogue_starts[-1]))
+        others = len(store) - len(own)
         fallback = -1
         for _ in range(_MAX_DRAWS if others else 0):
-            negative = int(self.random.integers(others))
+            negative = store.start + int(self.random.integers(others))
             negative += len(own) * (negative >= own.start)
             if self.texts.identity(negative) in excluded or self._share_context(own, self.dialogue(negative)):
                 continue
@@ -176,6 +182,12 @@ class Batch:
             return False
         identity = self.texts.identity
         return all(identity(one) == identity(other) for one, other in zip(first[:-1], second[:-1], strict=True))
+
+
+def _part_with(turn: int, starts: npt.NDArray[np.int64]) -> range:
+    """Return the turns of the part, of those that start at `starts`, to which a turn belongs."""
+    number = int(np.searchsorted(starts, turn, "right"))
+    return range(int(starts[number - 1]), int(starts[number]))
 
 
 @dataclass(frozen=True, slots=True)

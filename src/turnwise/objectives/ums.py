@@ -26,6 +26,7 @@ from turnwise.models.backbone.inputs import (
     WINDOW,
     AuxiliaryTask,
     MarkedInput,
+    RerankerTask,
     marked_input,
     selection_input,
 )
@@ -63,6 +64,7 @@ class RerankerObjective(TokenObjective):
 
     head_dropout: float
     length: int
+    task: ClassVar[RerankerTask]
 
     def make_heads(self, hidden: int) -> nn.Module:
         """Create dropout and a linear layer to one score, initialised as BERT's layers are."""

@@ -19,8 +19,10 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.options import OptionError, convert_option
 from turnwise.corpus.store import Store
 from turnwise.models.backbone.backbone import Pooling
+from turnwise.models.backbone.inputs import RerankerTask
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective, options_of
+from turnwise.objectives.ums import RerankerObjective
 
 Schedule = Literal["constant", "linear", "cosine", "one-cycle"]
 Optimizer = Literal["adam", "adamw"]
@@ -141,14 +143,26 @@ class Recipe:
             )
         if self.first is not None:
             _check_first_stage(self.first, self)
-        trained = [objective.task for objective in self.make().values() if objective.task is not None]
-        tasks = set(trained)
-        if len(tasks) < len(trained):
-            raise RecipeError("objectives: two of them train the same head of a re-ranker; keep one")
+        tasks = self._reranker_tasks()
         if tasks and "selection" not in tasks:
             raise RecipeError(
                 f"objectives: {', '.join(sorted(map(str, tasks)))}: a re-ranker needs response-selection; add it"
             )
+
+    def _reranker_tasks(self) -> set[RerankerTask]:
+        """Return the tasks that a re-ranker is trained for; objectives of one task share its head, and must agree."""
+        first: dict[RerankerTask, tuple[str, RerankerObjective]] = {}
+        for name, objective in self.make().items():
+            if not isinstance(objective, RerankerObjective):
+                continue
+            other, other_objective = first.setdefault(objective.task, (name, objective))
+            same_rate = self.head_learning_rate_of(name) == self.head_learning_rate_of(other)
+            if not same_rate or objective.head_dropout != other_objective.head_dropout:
+                raise RecipeError(
+                    f"objectives.{other} and objectives.{name} train the same head of a re-ranker: give both the same"
+                    " head_learning_rate and head_dropout"
+                )
+        return set(first)
 
     def make(self) -> dict[str, Objective]:
         """Create the objectives."""

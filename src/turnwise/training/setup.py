@@ -84,8 +84,14 @@ def set_up(
     with processes.main_first():
         loaders = make_loaders(recipe, corpus, objectives, encoder, marks, progress)
     parts = []
+    task_heads: dict[RerankerTask, nn.Module] = {}  # which objectives of one task share
     for name, objective in objectives.items():
-        heads = _make_heads(objective, encoder, start)
+        if objective.task in task_heads:
+            heads = task_heads[objective.task]
+        else:
+            heads = _make_heads(objective, encoder, start)
+            if objective.task is not None:
+                task_heads[objective.task] = heads
         if objective.task in pretrained_heads:
             _linear(heads).load_state_dict(pretrained_heads[objective.task].state_dict())
         teacher = None if objective.teacher is None else _load_teacher(name, objective.teacher, encoder)
@@ -171,7 +177,7 @@ def _build_model(encoder: Encoder, parts: Iterable[TrainedObjective]) -> Model:
     if not heads:
         return encoder
     objectives = [part.objective for part in parts]
-    (longest,) = [objective.length for objective in objectives if isinstance(objective, ResponseSelection)]
+    longest = max(objective.length for objective in objectives if isinstance(objective, ResponseSelection))
     windows = [objective.window for objective in objectives if isinstance(objective, UtteranceManipulation)]
     reranker = Reranker(encoder.backbone, heads, longest, max(windows, default=WINDOW))
     return reranker.train(encoder.training)

@@ -187,7 +187,10 @@ def _trained_parameters(setup: "TrainingSetup") -> dict[str, nn.Parameter]:
     for layer in backbone.layer_list()[:frozen]:
         layer.requires_grad_(False)
     parameters = {f"encoder.{name}": value for name, value in setup.encoder.named_parameters() if value.requires_grad}
+    owners: dict[nn.Module, TrainedObjective] = {}  # of heads, which objectives of one task share
     for part in setup.parts:
+        owners.setdefault(part.heads, part)
+    for part in owners.values():
         parameters |= {f"heads.{part.name}.{name}": value for name, value in part.heads.named_parameters()}
     return parameters
 

@@ -1,8 +1,9 @@
 """Tokenised turns, memory-mapped on disk.
 
 Per turn there are its tokens, its speaker, a hash of its text and how often that text is a response in the corpus; per
-dialogue, its first turn. If an objective reads templates, there are the tokens of each distinct template; if one reads
-hard negatives, these as turn numbers. Everything is written as it is read, so memory does not grow with the corpus.
+dialogue and per store, its first turn. If an objective reads templates, there are the tokens of each distinct template;
+if one reads hard negatives, these as turn numbers. Everything is written as it is read, so memory does not grow with
+the corpus.
 """
 
 import contextlib
@@ -58,6 +59,8 @@ class TokenTable(_TokenisedTexts):
         self._frequencies = np.load(folder / "frequencies.npy", mmap_mode="r")
         #: The first turn of each dialogue, then the number of all turns (dialogues + 1,).
         self.dialogue_starts: npt.NDArray[np.int64] = np.load(folder / "dialogues.npy", mmap_mode="r")
+        #: The first turn of each store, then the number of all turns (stores + 1,).
+        self.store_starts: npt.NDArray[np.int64] = np.load(folder / "stores.npy")
         self._speaker_names: list[str] = json.loads((folder / "speakers.json").read_text())
 
     def __len__(self) -> int:
@@ -126,25 +129,28 @@ def tokenise_corpus(
     marks: SlotMarks | None = None,
 ) -> TokenTable:
     """Tokenise a corpus, unless its tokens are cached; with `marks`, the slot tokens, also tokenise its templates."""
-    inputs = ["with frequencies and dialogues", *corpus.identity, tokenizer.backend_tokenizer.to_str()]
+    inputs = ["with frequencies, dialogues and stores", *corpus.identity, tokenizer.backend_tokenizer.to_str()]
 
     def write(folder: Path) -> None:
         speaker_numbers: dict[str, int] = {}
         turns = 0
+        store_turns = np.zeros(len(corpus.dialogues.stores), np.int64)
         with FingerprintBuckets(folder) as buckets:
             with contextlib.ExitStack() as stack:
                 writer = _TextWriter(folder, tokenizer, stack)
                 speakers = stack.enter_context(ArrayWriter(folder / "speakers.npy", np.int16))
                 starts = stack.enter_context(ArrayWriter(folder / "dialogues.npy", np.int64))
                 starts.extend([0])
-                for _, batch in corpus.batches("tokenising", progress):
+                for store, batch in corpus.batches("tokenising", progress):
                     batch_turns = [turn for dialogue in batch for turn in dialogue.turns]
                     buckets.add(writer.write([turn.text for turn in batch_turns]))
                     names = (turn.speaker for turn in batch_turns)
                     speakers.extend([speaker_numbers.setdefault(name, len(speaker_numbers)) for name in names])
                     starts.extend(turns + np.cumsum([len(dialogue.turns) for dialogue in batch]))
                     turns += len(batch_turns)
+                    store_turns[store] += len(batch_turns)
             _write_frequencies(folder, buckets)
+        np.save(folder / "stores.npy", np.cumsum([0, *store_turns]))
         (folder / "speakers.json").write_text(json.dumps(list(speaker_numbers)))
 
     templates = None if marks is None else _tokenise_templates(corpus, tokenizer, progress, marks)
