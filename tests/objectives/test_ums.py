@@ -414,6 +414,12 @@ def test_objectives_that_share_a_head_must_agree(change: dict[str, float]) -> No
         Recipe({"first": THREADS, "second": {**THREADS, **change}}, backbone=backbone())
 
 
+def test_objectives_that_mine_must_agree_on_the_encoder() -> None:
+    both = {"first": {**THREADS, "mined": 0.5}, "second": {**THREADS, "mined": 0.5, "mined_by": "other"}}
+    with pytest.raises(RecipeError, match="one encoder mines hard negatives for all objectives, not"):
+        Recipe(both, backbone=backbone())
+
+
 # ---- errors
 
 

@@ -100,6 +100,20 @@ def test_block_sizes_change_nothing(
     )
 
 
+def test_stores_can_be_selected(tmp_path: Path) -> None:
+    """Others get no hard negatives, and give none."""
+    talks = [[("a b", "c d"), ("a", "c e", "b d")], [("c", "d"), ("e", "a b")], [("b", "a"), ("d", "e f")]]
+    folders = [stored(tmp_path / str(number), *each).stores[0].folder for number, each in enumerate(talks)]
+    source = TrainingCorpus.of(read_corpus(*folders), tmp_path / "cache")
+    table = tokenise_corpus(source, encoder().backbone.tokenizer)
+    mined = rows(mine_hard_negatives(source, table, backbone(), count=9, stores=[0, 2]), len(table))
+    responses = {1, 3, 4, 10, 12}  # of the first and the third store
+    for turn, negatives in enumerate(mined):
+        assert bool(negatives) == (turn in responses)
+        assert set(negatives) <= responses - {turn}
+    assert {turn for negatives in mined for turn in negatives} == responses
+
+
 def test_texts_of_the_own_dialogue_are_no_hard_negatives() -> None:
     turns = list_turns(corpus())
     starts = texts().dialogue_starts

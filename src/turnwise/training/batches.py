@@ -40,10 +40,14 @@ def make_loaders(
     What is in the corpus's cache is not computed again.
     """
     texts = tokenise_corpus(corpus, encoder.backbone.tokenizer, progress, marks)
-    examples = extract_examples(corpus, texts, objectives, progress, recipe.selected_stores(corpus.dialogues.stores))
-    for objective in objectives.values():
-        if objective.miner is not None:
-            texts.hard_negative_table = mine_hard_negatives(corpus, texts, objective.miner, progress)
+    stores = recipe.selected_stores(corpus.dialogues.stores)
+    examples = extract_examples(corpus, texts, objectives, progress, stores)
+    miners = {name: objective.miner for name, objective in objectives.items() if objective.miner is not None}
+    if miners:
+        (miner,) = set(miners.values())
+        every = range(len(corpus.dialogues.stores))
+        mined = sorted({store for name in miners for store in stores.get(name, every)})
+        texts.hard_negative_table = mine_hard_negatives(corpus, texts, miner, progress, stores=mined)
     composer, longest = encoder.composer, encoder.backbone.max_length
     loaders = []
     for name, objective in objectives.items():

@@ -40,28 +40,36 @@ _Turns = npt.NDArray[np.int64]
 
 
 def mine_hard_negatives(
-    corpus: TrainingCorpus, texts: TokenTable, miner: str, progress: Progress = silent, count: int = 16
+    corpus: TrainingCorpus,
+    texts: TokenTable,
+    miner: str,
+    progress: Progress = silent,
+    count: int = 16,
+    stores: Sequence[int] | None = None,
 ) -> npt.NDArray[np.int32]:
     """Find every response's hard negatives, unless they are cached, without changing torch's random state.
 
     The query is the last `HISTORY` turns before the response. Candidates are the corpus's responses, each distinct text
     once, as the first turn that has it. Texts of the response's own dialogue are no candidates. `miner` is the encoder:
-    anything that `Encoder.load` accepts.
+    anything that `Encoder.load` accepts. `stores` are the numbers of the stores whose responses get hard negatives, and
+    are candidates; None: all.
 
     Returns:
         Turn numbers (turns, count), memory-mapped, nearest first and padded with -1; none for the first turn of a
         dialogue.
     """
+    if stores is None:
+        stores = range(len(corpus.dialogues.stores))
     settings = f"{count} of {CANDIDATES}, seed {SEED}, {HISTORY} turns, {MAX_LENGTH} tokens"
-    inputs = [*corpus.identity, settings, *_file_hashes(locate_model(miner))]
+    inputs = [*corpus.identity, settings, f"stores {list(stores)}", *_file_hashes(locate_model(miner))]
 
     def write(folder: Path) -> None:
         table = np.lib.format.open_memmap(folder / "rivals.npy", "w+", np.int32, (len(texts), count))
         table[:] = -1
         with torch.random.fork_rng(devices=[]):  # loading initialises weights before it replaces them
             encoder = Encoder.load(miner)
-            search = _ResponseSearch(corpus.dialogues, texts, encoder, progress)
-            histories = _histories(corpus.dialogues)
+            search = _ResponseSearch(corpus.dialogues, texts, stores, encoder, progress)
+            histories = _histories(corpus.dialogues, stores)
             for first in range(0, len(search.responses), TOKENISE_BATCH):
                 report = _part_progress(progress, "mining hard negatives", first, len(search.responses))
                 vectors = _encode(encoder, list(islice(histories, TOKENISE_BATCH)), report)
@@ -79,11 +87,13 @@ def mine_hard_negatives(
 class _ResponseSearch:
     """Nearest-neighbour search among the candidate responses."""
 
-    def __init__(self, corpus: Corpus, texts: TokenTable, encoder: Encoder, progress: Progress):
-        opens_dialogue = np.zeros(len(texts), np.bool_)
-        opens_dialogue[texts.dialogue_starts[:-1]] = True
+    def __init__(self, corpus: Corpus, texts: TokenTable, stores: Sequence[int], encoder: Encoder, progress: Progress):
+        is_response = np.zeros(len(texts), np.bool_)
+        for store in stores:
+            is_response[texts.store_starts[store] : texts.store_starts[store + 1]] = True
+        is_response[texts.dialogue_starts[:-1]] = False
         #: The turns that respond to another.
-        self.responses: _Turns = np.flatnonzero(~opens_dialogue)
+        self.responses: _Turns = np.flatnonzero(is_response)
         self._starts = texts.dialogue_starts
         self._candidates = _select_candidates(texts, self.responses)
         # turn → the candidate that has its text, or -1
@@ -125,11 +135,12 @@ def _select_candidates(texts: TokenTable, responses: _Turns) -> _Turns:
     return np.sort(np.random.default_rng(SEED).choice(distinct, CANDIDATES, replace=False))
 
 
-def _histories(corpus: Corpus) -> Iterator[tuple[Turn, ...]]:
-    """Iterate over the query of every response."""
-    for dialogue in corpus:
-        for place in range(1, len(dialogue.turns)):
-            yield dialogue.turns[max(0, place - HISTORY) : place]
+def _histories(corpus: Corpus, stores: Sequence[int]) -> Iterator[tuple[Turn, ...]]:
+    """Iterate over the query of every response of some stores."""
+    for store in stores:
+        for dialogue in corpus.read(corpus.stores[store]):
+            for place in range(1, len(dialogue.turns)):
+                yield dialogue.turns[max(0, place - HISTORY) : place]
 
 
 def _encode(encoder: Encoder, conversations: Sequence[Sequence[Turn]], progress: Progress) -> npt.NDArray[np.float32]:

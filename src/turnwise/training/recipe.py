@@ -162,6 +162,9 @@ class Recipe:
                     f"objectives.{other} and objectives.{name} train the same head of a re-ranker: give both the same"
                     " head_learning_rate and head_dropout"
                 )
+        miners = {objective.miner for objective in self.make().values() if objective.miner is not None}
+        if len(miners) > 1:
+            raise RecipeError(f"mined_by: one encoder mines hard negatives for all objectives, not {sorted(miners)}")
         return set(first)
 
     def make(self) -> dict[str, Objective]:
