@@ -1616,6 +1616,21 @@ _AUTHORED = (
             ),
         ),
     ),
+    Layout(
+        "authored_products",
+        "authored_products",
+        {
+            "products.jsonl": jsonl_bytes(
+                {"topic": "whisk", "message": "is it steel", "reply": "Chromed iron."},
+                {"topic": "whisk", "message": "Mine squeaks.", "reply": "Oil it."},
+            )
+        },
+        _dialogues(
+            "authored_products",
+            ("1", "train", (turn(ONE, "is it steel"), turn(TWO, "Chromed iron."))),
+            ("2", "train", (turn(ONE, "Mine squeaks."), turn(TWO, "Oil it."))),
+        ),
+    ),
 )
 
 _NLI = (

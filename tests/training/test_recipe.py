@@ -1,6 +1,7 @@
 """Recipes: reading, overrides and checks; every packaged recipe runs."""
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.helpers.tiny import backbone, corpus, folder
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.importing import import_corpus
-from turnwise.corpus.store import read_corpus
+from turnwise.corpus.store import StoreWriter, read_corpus
 from turnwise.training.loop import train
 from turnwise.training.recipe import INHERITED, Recipe, RecipeError, from_tree, load_recipe, packaged_recipes
 
@@ -105,6 +106,16 @@ def nli(form: str) -> Path:
     return place
 
 
+@functools.cache
+def store_named(name: str) -> Path:
+    """Return a store of that name with the tiny corpus."""
+    with StoreWriter(folder() / "named" / name) as writer:
+        for dialogue in corpus():
+            writer.write(dialogue)
+        writer.commit({"reader": name})
+    return folder() / "named" / name
+
+
 @pytest.mark.parametrize("name", packaged_recipes())
 def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None:
     recipe = load_recipe(
@@ -112,12 +123,16 @@ def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None
         [
             *(f"backbone={backbone()}", "steps=2", "batch_size=4"),
             *(("frozen_layers=1",) if "siamese" in name else ()),
+            *(("objectives.labelled.batch_size=24",) if name == "turnwise-small" else ()),
             *(("first.steps=1", "first.batch_size=4") if load_recipe(name).first else ()),
         ],
     )
     needs = dict.fromkeys(("simcse-supervised", "simcse-supervised-paper"), "triplets")
     needs |= dict.fromkeys(("pairsupcon", "pairsupcon-paper", "dse-dianli-paper"), "pairs")
     data = read_corpus(nli(needs[name])) if name in needs else corpus()
+    stores = {store for options in recipe.objectives.values() for store in options.get("stores", ())}
+    if stores:
+        data = read_corpus(*[store_named(store) for store in sorted(stores)])
     train(recipe, data, tmp_path / "model")
     assert (tmp_path / "model" / "model.safetensors").is_file()
     assert len((tmp_path / "model" / "metrics.jsonl").read_text().splitlines()) == 1

@@ -28,8 +28,18 @@ def read_intents(source: CorpusSource) -> Iterator[Dialogue]:
 
 
 def read_pairs(source: CorpusSource) -> Iterator[Dialogue]:
-    """Read `pairs.jsonl`: per line a message, which may be a history of several turns, and its reply."""
-    for path, line, record in source.records(source.json_lines, "pairs.jsonl"):
+    """Read `pairs.jsonl`: messages with their replies."""
+    yield from _read_pairs(source, "pairs.jsonl")
+
+
+def read_products(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read `products.jsonl`: questions about products with answers of owners and sellers."""
+    yield from _read_pairs(source, "products.jsonl")
+
+
+def _read_pairs(source: CorpusSource, file: str) -> Iterator[Dialogue]:
+    """Read a file that has, per line, a message, which may be a history of several turns, and its reply."""
+    for path, line, record in source.records(source.json_lines, file):
         with source.dialogue(path, line, "train") as builder:
             builder.id = str(line)
             for number, text in enumerate((*require_text(record, "message").split(_TURN_SEPARATOR), record["reply"])):
