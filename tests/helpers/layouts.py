@@ -1631,6 +1631,16 @@ _AUTHORED = (
             ("2", "train", (turn(ONE, "Mine squeaks."), turn(TWO, "Oil it."))),
         ),
     ),
+    Layout(
+        "authored_sentences",
+        "authored_sentences",
+        {"sentences.txt": b"A fox crosses the empty car park.\nThe ferry was cancelled because of fog.\n"},
+        _dialogues(
+            "authored_sentences",
+            ("1", "train", (turn(USER, "A fox crosses the empty car park."),)),
+            ("2", "train", (turn(USER, "The ferry was cancelled because of fog."),)),
+        ),
+    ),
 )
 
 _NLI = (

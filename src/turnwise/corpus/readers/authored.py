@@ -1,4 +1,4 @@
-"""Intents and message–reply pairs written for turnwise (the folder `authored/` of the repository)."""
+"""Intents, message–reply pairs and sentences written for turnwise (the folder `authored/` of the repository)."""
 
 from collections.abc import Iterator
 
@@ -35,6 +35,16 @@ def read_pairs(source: CorpusSource) -> Iterator[Dialogue]:
 def read_products(source: CorpusSource) -> Iterator[Dialogue]:
     """Read `products.jsonl`: questions about products with answers of owners and sellers."""
     yield from _read_pairs(source, "products.jsonl")
+
+
+def read_sentences(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read `sentences.txt`: plain sentences, each a dialogue of one turn."""
+    for path in source.files("sentences.txt"):
+        for line, text in source.lines(path):
+            with source.dialogue(path, line, "train") as builder:
+                builder.id = str(line)
+                builder.add_turn(USER, text)
+            yield from builder.result()
 
 
 def _read_pairs(source: CorpusSource, file: str) -> Iterator[Dialogue]:
