@@ -397,6 +397,17 @@ def test_a_run_saves_an_encoder_with_a_model_card(tmp_path: Path) -> None:
     assert list((tmp_path / "run" / "epochs").iterdir())
 
 
+def test_a_model_card_counts_what_was_read(tmp_path: Path) -> None:
+    stores = [corpus().stores[0], divided().stores[0]]
+    read = Corpus(stores, ["train"])  # the first store has no splits, and is read completely
+    train(recipe("dse"), read, tmp_path / "run")
+    for store in stores:
+        dialogues = list(read.read(store))
+        utterances = sum(len(dialogue.turns) for dialogue in dialogues)
+        row = f"| sample | {len(dialogues)} | {utterances} | Apache-2.0 |"
+        assert row in (tmp_path / "run" / "README.md").read_text()
+
+
 def test_an_objective_without_examples_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="pairsupcon finds 0 examples"):
         train(recipe("pairsupcon-paper"), corpus(), tmp_path / "run")

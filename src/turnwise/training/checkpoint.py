@@ -161,9 +161,11 @@ class RunFolder:
         """Save the finished model, unless that was done before: its folder may have been changed since."""
         if (self.path / TRAINED).is_file():
             return
-        self.save_model(self.path, model_card(self._setup.recipe, self._setup.corpus.dialogues, self.path))
+        setup = self._setup
+        card = model_card(setup.recipe, setup.corpus.dialogues, setup.loaders[0].texts, self.path)
+        self.save_model(self.path, card)
         write_chart(self.path / "curves.svg", lambda: plot_curves(self.path / "metrics.jsonl"))
-        write_atomic(self.path / TRAINED, "\n".join(self._setup.corpus.identity))
+        write_atomic(self.path / TRAINED, "\n".join(setup.corpus.identity))
 
 
 class CheckpointWriter:

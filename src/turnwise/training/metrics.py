@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 
@@ -15,6 +16,7 @@ from turnwise.corpus.store import Corpus
 from turnwise.models.model_card import model_card_header
 from turnwise.objectives.objective import Metrics, PreparedBatch
 from turnwise.training.recipe import Recipe
+from turnwise.training.tokens import TokenTable
 
 
 class StepMetrics:
@@ -135,8 +137,11 @@ def plot_curves(metrics: Path) -> str:
     return line_chart(series, "Training", "step")
 
 
-def model_card(recipe: Recipe, corpus: Corpus, out: Path) -> str:
-    """Return a model card: the kind of model, its data and their licences, the probe's metrics, and the recipe."""
+def model_card(recipe: Recipe, corpus: Corpus, texts: TokenTable, out: Path) -> str:
+    """Return a model card: the kind of model, its data and their licences, the probe's metrics, and the recipe.
+
+    `texts` are the turns of the corpus that were read.
+    """
     records = read_metrics(out / "metrics.jsonl")
     probes = [record for record in records if any(name.startswith("probe.") for name in record)]
     kind = "A re-ranker" if recipe.reranks else "An encoder"
@@ -147,7 +152,7 @@ def model_card(recipe: Recipe, corpus: Corpus, out: Path) -> str:
         "",
         "| source | dialogues | utterances | licence |",
         "|---|---|---|---|",
-        *(_data_row(store.manifest) for store in corpus.stores),
+        *_data_rows(corpus, texts),
         "",
         "Whether and for what the model may be passed on depends on these licences.",
         "",
@@ -163,6 +168,13 @@ def model_card(recipe: Recipe, corpus: Corpus, out: Path) -> str:
     return "\n".join(lines)
 
 
-def _data_row(manifest: dict[str, Any]) -> str:
-    licence = manifest.get("licence") or "not stated"
-    return f"| {manifest.get('reader', '')} | {manifest['dialogues']:,} | {manifest['utterances']:,} | {licence} |"
+def _data_rows(corpus: Corpus, texts: TokenTable) -> list[str]:
+    """Return a row per store, with the dialogues and utterances that were read."""
+    utterances = np.diff(texts.store_starts)
+    dialogues = np.diff(np.searchsorted(texts.dialogue_starts, texts.store_starts))
+    rows = []
+    for store, *counts in zip(corpus.stores, dialogues.tolist(), utterances.tolist(), strict=True):
+        licence = store.manifest.get("licence") or "not stated"
+        cells = [str(store.manifest.get("reader", "")), *(f"{count:,}" for count in counts), licence]
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
