@@ -65,7 +65,8 @@ def test_the_readme_states_the_counts() -> None:
         f"{histories:,} messages are histories",
         f"{len(products):,} questions about products",
         f"{len({each['topic'] for each in products})} products",
-        f"{sum(right for right, _ in labelled_replies()):,} conversations of `pairs.jsonl`",
+        f"{len({turns[:-1] for _, turns in labelled_replies()}):,} conversations with",
+        f"{sum(right for right, _ in labelled_replies()):,} right and {len(wrong_replies()):,} wrong replies",
         f"{len(sentences()):,} plain sentences",
     ]
     readme = (AUTHORED / "README.md").read_text("utf-8")
@@ -82,15 +83,12 @@ def test_nothing_occurs_twice() -> None:
     assert len(set(labels)) == len(labels)
 
 
-def test_labelled_replies_are_those_of_the_pairs() -> None:
-    def words(turns: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(" ".join(turn.split()) for turn in turns)
-
-    known = set(map(words, pairs("pairs.jsonl")))
-    contexts = {turns[:-1]: turns[-1] for right, turns in labelled_replies() if right}
+def test_every_conversation_has_right_and_wrong_replies() -> None:
+    replies: dict[tuple[str, ...], dict[bool, set[str]]] = {}
     for right, turns in labelled_replies():
-        assert (turns in known) == right
-        assert right or turns[:-1] in contexts
+        replies.setdefault(turns[:-1], {True: set(), False: set()})[right].add(comparison_key(turns[-1]))
+    for by_label in replies.values():
+        assert by_label[True] and by_label[False] and not by_label[True] & by_label[False]
 
 
 @pytest.mark.full
@@ -98,7 +96,8 @@ def test_labelled_replies_are_those_of_the_pairs() -> None:
 def test_no_text_is_of_an_evaluation_data_set() -> None:
     data = Path(os.environ["TURNWISE_DATA"])
     turns = [turn for name in ("pairs.jsonl", "products.jsonl") for each in pairs(name) for turn in each]
-    long_turns = [turn for turn in (*turns, *wrong_replies()) if len(re.sub(r"[\W_]", "", turn)) >= SHORTEST]
+    turns += [turn for _, each in labelled_replies() for turn in each]
+    long_turns = [turn for turn in turns if len(re.sub(r"[\W_]", "", turn)) >= SHORTEST]
     ours = set(map(comparison_key, (*utterances(), *sentences(), *long_turns)))
     for name in EVALUATION_DATASETS:
         theirs = {comparison_key(text) for texts in open_text_collection(name, data).dialogues() for text in texts}
