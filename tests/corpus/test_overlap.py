@@ -105,6 +105,44 @@ def test_decontamination_counts_a_dialogue_for_the_first_collection_that_has_it(
     assert clean.manifest["read"] == {"dialogues": 3, "utterances": 4}
 
 
+@given(COLLECTIONS.filter(any), COLLECTIONS)
+def test_decontamination_by_turn_leaves_no_shared_text_and_makes_no_new_pair(
+    tmp_path_factory: pytest.TempPathFactory, ours: list[list[str]], theirs: list[list[str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("stores")
+    ours = [each for each in ours if each]
+    write_store(folder / "ours", [dialogue(str(number), *each) for number, each in enumerate(ours)])
+    shared = distinct_texts(theirs)
+    expected: list[list[str]] = []
+    for each in ours:
+        runs: list[list[str]] = [[]]
+        for text in each:
+            if distinct_texts([[text]]) & shared:
+                runs.append([])
+            else:
+                runs[-1].append(text)
+        expected += [run for run in runs if run]
+    collection = TextCollection("theirs", lambda: theirs)
+    if not expected:
+        with pytest.raises(CorpusError, match=r"every turn of .*ours is in theirs"):
+            decontaminate_store(folder / "ours", [collection], folder / "clean", by_turn=True)
+        return
+    clean = decontaminate_store(folder / "ours", [collection], folder / "clean", by_turn=True)
+    assert [[turn.text for turn in each.turns] for each in clean] == expected
+    assert len({each.id for each in clean}) == len(expected)
+    assert clean.manifest["facts"]["dropped"] == {"theirs": sum(map(len, ours)) - sum(map(len, expected))}
+
+
+def test_decontamination_by_turn_keeps_ids_of_whole_dialogues_and_numbers_the_rest(tmp_path: Path) -> None:
+    write_store(tmp_path / "ours", [dialogue("a", "Hi", "yes", "thanks", "bye"), dialogue("b", "hello", "there")])
+    clean = decontaminate_store(
+        tmp_path / "ours", [TextCollection("test", lambda: [["YES!"]])], tmp_path / "clean", by_turn=True
+    )
+    assert [(each.id, [turn.text for turn in each.turns]) for each in clean] == [
+        *(("a/1", ["Hi"]), ("a/2", ["thanks", "bye"]), ("b", ["hello", "there"]))
+    ]
+
+
 def test_decontamination_does_not_overwrite_what_it_reads(tmp_path: Path) -> None:
     write_store(tmp_path / "ours", [dialogue("a", "wake me up")])
     with pytest.raises(CorpusError, match="choose another --out"):

@@ -240,12 +240,16 @@ def decontaminate_command(
         Option(help="Store or data set in --data; with :train, :valid or :test only that split; repeatable."),
     ],
     out: Annotated[Path, Option(help="Store to write.")],
+    by_turn: Annotated[
+        bool, Option("--by-turn", help="Drop every turn that --against has, and split its dialogue there.")
+    ] = False,
     data: OptionalData = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a store without the dialogues that overlap with test data.
+    """Copy a store without what overlaps with test data.
 
     A dialogue is dropped if --against has one of its consecutive pairs; a dialogue of one turn, if it has its text.
+    With --by-turn, no text of --against remains.
 
     Example: `turnwise corpus decontaminate stores/massive --against hwu64:test --data data --out stores/massive-clean`
     """
@@ -255,11 +259,11 @@ def decontaminate_command(
     turnwise.register_extensions()
     collections = [open_text_collection(name, data) for name in against]
     with progress_bar() as progress:
-        written = decontaminate_store(store, collections, out, progress)
-    dropped = written.manifest["facts"]["dropped"]
+        written = decontaminate_store(store, collections, out, progress, by_turn=by_turn)
+    dropped, unit = written.manifest["facts"]["dropped"], "turns" if by_turn else "dialogues"
     rows = [
         ("read", f"{written.manifest['read']['dialogues']:,} dialogues"),
-        *((f"dropped, in {name}", f"{count:,}") for name, count in dropped.items()),
+        *((f"{unit} dropped, in {name}", f"{count:,}") for name, count in dropped.items()),
         ("kept", f"{len(written):,} dialogues"),
     ]
     show(_manifest_summary(written), facts(str(out), rows), as_json=as_json)

@@ -1,11 +1,11 @@
-"""Overlaps of collections of texts: count shared texts and consecutive pairs, and remove shared dialogues from a store.
+"""Overlaps of collections of texts: count shared texts and consecutive pairs, and remove what is shared from a store.
 
 As in `turnwise.corpus.membership`, texts that differ in case, punctuation or white space only count as equal, and those
 without words are ignored. Collections are compared by sets of 64-bit hashes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, permutations
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.membership import (
     DIALOGUES_PER_BLOCK,
@@ -74,12 +75,19 @@ def find_overlaps(collections: Sequence[TextCollection], examples: int = 3) -> l
 
 
 def decontaminate_store(
-    store: Path | str, collections: Sequence[TextCollection], out: Path | str, progress: Progress = silent
+    store: Path | str,
+    collections: Sequence[TextCollection],
+    out: Path | str,
+    progress: Progress = silent,
+    *,
+    by_turn: bool = False,
 ) -> Store:
-    """Copy a store without the dialogues that overlap with collections, such as test sets.
+    """Copy a store without what overlaps with collections, such as test sets.
 
     A dialogue is dropped if a collection has one of its consecutive pairs; a dialogue of one turn, if it has its text.
-    A previous store at `out` is replaced once all is done; the manifest's `facts` count what each collection dropped.
+    With `by_turn`, every turn whose text a collection has is dropped instead, and what comes before and after it become
+    dialogues of their own: no turns follow one another that did not before. A previous store at `out` is replaced once
+    all is done; the manifest's `facts` count the dialogues or turns that each collection dropped.
     """
     opened, out = Store(store), Path(out)
     if out.exists() and out.samefile(opened.folder):
@@ -90,19 +98,28 @@ def decontaminate_store(
         dialogues = iter(opened)
         while block := list(islice(dialogues, DIALOGUES_PER_BLOCK)):
             hashed = hash_dialogues([[turn.text for turn in dialogue.turns] for dialogue in block])
-            kept = np.ones(len(block), np.bool_)
+            kept = np.ones(len(hashed.texts) if by_turn else len(block), np.bool_)
             for collection in collections:
-                shared = _shared_dialogues(hashed, collection)
+                shared = _shared_turns(hashed, collection) if by_turn else _shared_dialogues(hashed, collection)
                 dropped[collection.name] += int((kept & shared).sum())
                 kept &= ~shared
-            for place in np.flatnonzero(kept):
-                writer.write(block[place])
+            if by_turn:
+                pieces = (
+                    piece
+                    for dialogue, flags in zip(block, np.split(kept, hashed.starts[1:]), strict=True)
+                    for piece in _split_dialogue(dialogue, flags)
+                )
+            else:
+                pieces = (block[place] for place in np.flatnonzero(kept))
+            for dialogue in pieces:
+                writer.write(dialogue)
             read["dialogues"] += len(block)
             read["utterances"] += len(hashed.texts)
             progress("reading dialogues", read["dialogues"], len(opened))
         if not writer.counts.dialogues:
-            raise CorpusError(f"every dialogue of {opened.folder} is in {', '.join(dropped)}; {out} is not written")
-        options = {"against": list(dropped)}
+            unit = "turn" if by_turn else "dialogue"
+            raise CorpusError(f"every {unit} of {opened.folder} is in {', '.join(dropped)}; {out} is not written")
+        options = {"against": list(dropped), "by_turn": by_turn}
         writer.commit(derived_provenance(opened, "decontaminate", options, read, {"dropped": dropped}))
     return Store(out)
 
@@ -113,6 +130,23 @@ def _shared_dialogues(hashed: HashedDialogues, collection: TextCollection) -> Ma
     single = hashed.starts == hashed.ends
     shared_pairs = np.logical_or.reduceat(np.isin(hashed.pair_hashes, pairs), hashed.starts)
     return np.where(single, np.isin(hashed.text_hashes[hashed.starts], texts), shared_pairs)
+
+
+def _shared_turns(hashed: HashedDialogues, collection: TextCollection) -> Mask:
+    """Return which texts a collection has."""
+    return np.isin(hashed.text_hashes, collection.hashes[0])
+
+
+def _split_dialogue(dialogue: Dialogue, kept: Mask) -> list[Dialogue]:
+    """Return a dialogue as it is if all of its turns are kept, else its runs of kept turns, with numbered ids."""
+    if kept.all():
+        return [dialogue]
+    places = np.flatnonzero(kept)
+    runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1) if len(places) else []
+    return [
+        replace(dialogue, id=f"{dialogue.id}/{number}", turns=dialogue.turns[run[0] : run[-1] + 1])
+        for number, run in enumerate(runs, 1)
+    ]
 
 
 def _find_overlap(first: TextCollection, second: TextCollection, examples: int) -> TextOverlap:
