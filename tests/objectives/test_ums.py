@@ -271,6 +271,15 @@ def test_labelled_responses_keep_their_labels() -> None:
     assert len(prepared.sequences) == 2
 
 
+def test_wrong_responses_can_be_drawn_for_labelled_right_ones_too() -> None:
+    texts = Conversations([[3, 4, 5, 2], [1, 2, 3, 4], [2, 2, 2, 2]])
+    prepared = ResponseSelection(negatives=3, draw_for_labelled=True).prepare(
+        batch_of(texts, [[(0, 3), (3, 4)], [(4, 7), (7, 8)]], labels=[1, 0])
+    )
+    assert prepared.inputs["labels"].tolist() == [1, 0, 0, 0, 0]
+    assert len(prepared.sequences) == 5
+
+
 def draw_wrong_responses(objective: ResponseSelection, texts: Conversations, seeds: int = 200) -> set[int]:
     """Collect the wrong responses drawn for turn 2."""
     actual = set()

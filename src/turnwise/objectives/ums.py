@@ -2,7 +2,8 @@
 
 Response selection (Eq. 1) scores whether a response continues a context. A dialogue gives contexts with their true
 responses; wrong ones are drawn each time: from other dialogues, from the same one, or from mined hard negatives. A
-store of labelled responses (reader `labelled_responses`) has its own wrong ones, and nothing is drawn.
+store of labelled responses (reader `labelled_responses`) has its own wrong ones, and nothing is drawn unless
+`draw_for_labelled` is set: wrong responses that are all hard teach a re-ranker nothing about easy ones.
 
 Insertion, deletion and search (Eq. 2) take k consecutive utterances of a dialogue's context, at random each time, and
 ask for one of the marks between them. Its position is uniform, so that it cannot be guessed from the window.
@@ -113,6 +114,8 @@ class ResponseSelection(RerankerObjective):
     in_dialogue: float = 0.0
     mined: float = 0.0
     mined_by: str = "minilm"  # the encoder that mines them: 'minilm', a folder, a Hugging Face id
+    #: Draw wrong responses also for the right ones of a store of labelled responses, beside its own wrong ones.
+    draw_for_labelled: bool = False
     length: int = 512  # tokens of context and response together; the context loses its oldest tokens
     head_dropout: float = 0.2  # before the layer that scores
 
@@ -152,7 +155,8 @@ class ResponseSelection(RerankerObjective):
         labels: list[int] = []
         longest = self._longest(batch)
         for ((first, last), (response, _)), label in zip(batch.windows.tolist(), batch.labels.tolist(), strict=True):
-            wrong = [self._draw_wrong(batch, response) for _ in range(self.negatives)] if label == _UNLABELLED else []
+            draws = label == _UNLABELLED or (label == _RIGHT and self.draw_for_labelled)
+            wrong = [self._draw_wrong(batch, response) for _ in range(self.negatives)] if draws else []
             context = [batch.texts.tokens(turn) for turn in range(first, last)]
             marked += [
                 selection_input(batch.composer, context, batch.texts.tokens(turn), longest)
