@@ -112,7 +112,7 @@ class ResponseSelection(RerankerObjective):
     random: float = 1.0
     in_dialogue: float = 0.0
     mined: float = 0.0
-    mined_by: str = "minilm"  # the encoder that mines them: 'minilm', a folder, a Hugging Face id
+    mined_by: str = "minilm"  # the encoder that mines them: a packaged one, a folder, a Hugging Face id
     length: int = 512  # tokens of context and response together; the context loses its oldest tokens
     head_dropout: float = 0.2  # before the layer that scores
 
