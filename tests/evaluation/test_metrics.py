@@ -1,6 +1,7 @@
 """Every statistic agrees with scikit-learn, SciPy or a plain loop, also in bootstrap samples; coverage of intervals."""
 
 from typing import get_args
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,14 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, roc_auc_score
 
 from turnwise.evaluation import metrics
-from turnwise.evaluation.metrics import Statistic, bootstrap, compute_per_run, confidence_interval
+from turnwise.evaluation.metrics import (
+    Outcome,
+    Statistic,
+    bootstrap,
+    bootstrap_outcomes,
+    compute_per_run,
+    confidence_interval,
+)
 
 Array = npt.NDArray[np.float64]
 #: Few different values, so that most examples tie with some other.
@@ -208,3 +216,22 @@ def test_equal_seeds_and_shapes_draw_alike(statistic: Statistic) -> None:
         np.full(metrics.BOOTSTRAP_SAMPLES, 1.0 if statistic == "mean" else 0.0), abs=1e-12
     )
     assert not np.array_equal(bootstrap(statistic, evidence, seed=3), bootstrap(statistic, evidence, seed=4))
+
+
+def test_metrics_that_share_resamples_have_the_values_of_single_ones() -> None:
+    """Metrics of one data set are computed together; the numbers of runs, examples and parts may differ."""
+    random = np.random.default_rng(0)
+    outcomes = [
+        Outcome("intents", dataset, f"setting {number}", "accuracy", random.random((runs, examples, parts)), statistic)
+        for number, (dataset, runs, examples, parts, statistic) in enumerate(
+            [
+                *(("a", 3, 40, 1, "mean"), ("b", 3, 40, 1, "mean"), ("a", 3, 40, 2, "ratio")),
+                *(("a", 2, 40, 1, "mean"), ("a", 3, 40, 2, "pearson"), ("a", 3, 30, 2, "spearman")),
+            ]
+        )
+    ]
+    reports: list[tuple[int, int]] = []
+    together = bootstrap_outcomes(outcomes, 50, lambda task, done, total: reports.append((done, total)))
+    for outcome, samples in zip(outcomes, together, strict=True):
+        np.testing.assert_array_equal(samples, outcome.bootstrap(crc32(outcome.dataset.encode()), 50))
+    assert reports == sorted(reports) and reports[-1] == (300, 300)

@@ -149,7 +149,8 @@ def compare_command(
     from turnwise.evaluation.reporting.comparison import compare, comparison_json, comparison_text
 
     turnwise.register_extensions()  # the means of a suite
-    comparison = compare(*results, all_pairs=all_pairs)
+    with progress_bar() as progress:
+        comparison = compare(*results, all_pairs=all_pairs, progress=progress)
     if as_json:
         show(comparison_json(comparison), as_json=True)
     else:

@@ -14,6 +14,8 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.progress import Progress, silent
+
 Array = npt.NDArray[np.float64]
 Statistic = Literal["mean", "ratio", "macro ratio", "log ratio", "spearman", "pearson", "auroc", "fpr95"]
 
@@ -51,8 +53,8 @@ WITHOUT_ANSWER = "contexts without a right response"
 #: Metrics by which models are not compared: they describe the data, the settings or the machine.
 DESCRIPTIVE_METRICS = (WITHOUT_ANSWER, TEMPLATE_SHARE, MILLISECONDS, CHANCE, FALSE_REJECTION)
 
-#: Maximum number of bootstrap weights in memory.
-_MAX_WEIGHTS = 4_000_000
+#: Number of bootstrap weights that are drawn at once: few enough for a processor's cache.
+_MAX_WEIGHTS = 1_000_000
 
 
 def lower_is_better(metric: str) -> bool:
@@ -135,8 +137,27 @@ class Outcome(Metric):
 
 def bootstrap_mean(outcomes: Sequence[Outcome], count: int = BOOTSTRAP_SAMPLES) -> Array:
     """Return the mean of several metrics in each bootstrap sample; metrics of one data set share its resamples."""
-    samples = [outcome.bootstrap(crc32(outcome.dataset.encode()), count) for outcome in outcomes]
-    return np.asarray(np.mean(samples, axis=0))
+    return np.asarray(np.mean(bootstrap_outcomes(outcomes, count), axis=0))
+
+
+def bootstrap_outcomes(
+    outcomes: Sequence[Outcome], count: int = BOOTSTRAP_SAMPLES, progress: Progress = silent
+) -> list[Array]:
+    """Return each metric in each bootstrap sample; those of one data set share its resamples, which are drawn once."""
+    groups: dict[tuple[int, int, int], list[int]] = {}
+    for number, outcome in enumerate(outcomes):
+        seed = crc32(outcome.dataset.encode())
+        groups.setdefault((seed, *outcome.table.shape[:2]), []).append(number)
+    samples: dict[int, Array] = {}
+    for (seed, _, _), numbers in groups.items():
+
+        def report(drawn: int, before: int = len(samples), members: int = len(numbers)) -> None:
+            progress("resampling", before * count + drawn * members, len(outcomes) * count)
+
+        evidence = [(outcomes[number].statistic, outcomes[number].table) for number in numbers]
+        for number, values in zip(numbers, _bootstrap_together(evidence, seed, count, report), strict=True):
+            samples[number] = values * outcomes[number].scale
+    return [samples[number] for number in range(len(outcomes))]
 
 
 def compute_per_run(statistic: Statistic, evidence: npt.NDArray[np.floating]) -> Array:
@@ -156,17 +177,29 @@ def bootstrap(
     statistic: Statistic, evidence: npt.NDArray[np.floating], seed: int = 0, count: int = BOOTSTRAP_SAMPLES
 ) -> Array:
     """Compute a statistic, as the mean over runs, in each bootstrap sample; NaN where it is undefined."""
-    values = evidence.astype(np.float64, copy=False)
-    runs, examples, _ = values.shape
+    return _bootstrap_together([(statistic, evidence)], seed, count)[0]
+
+
+def _bootstrap_together(
+    evidence: Sequence[tuple[Statistic, npt.NDArray[np.floating]]],
+    seed: int,
+    count: int,
+    report: Callable[[int], None] = lambda drawn: None,
+) -> list[Array]:
+    """Compute statistics of evidence with equal numbers of runs and examples, with the same resamples for all."""
+    tables = [(statistic, values.astype(np.float64, copy=False)) for statistic, values in evidence]
+    runs, examples, _ = tables[0][1].shape
     random = np.random.default_rng(seed)
     run_weights = random.multinomial(runs, np.full(runs, 1 / runs), count) / runs
-    samples = np.empty((count, runs))
+    samples = np.empty((len(tables), count, runs))
     block = max(1, _MAX_WEIGHTS // examples)
     for first in range(0, count, block):
         weights = _resample(random, min(block, count - first), examples)
-        samples[first : first + block] = _weighted(statistic, values, weights)
+        for number, (statistic, values) in enumerate(tables):
+            samples[number, first : first + block] = _weighted(statistic, values, weights)
+        report(min(first + block, count))
     # a run that was not sampled does not count, even if its value is undefined
-    return cast(Array, np.where(run_weights > 0, samples * run_weights, 0).sum(1))
+    return list(np.where(run_weights > 0, samples * run_weights, 0).sum(2))
 
 
 def confidence_interval(samples: Array) -> tuple[float, float]:
@@ -187,13 +220,17 @@ def _resample(random: np.random.Generator, count: int, examples: int) -> Array:
 def _weighted(statistic: Statistic, values: Array, weights: Array) -> Array:
     """Compute a statistic (samples, runs) of evidence (runs, examples, parts) with weights (samples, examples)."""
     runs, examples, parts = values.shape
+    samples = len(weights)
     with np.errstate(invalid="ignore", divide="ignore"):
         if statistic in _STATISTICS_OF_SUMS:
             sums = weights @ values.transpose(1, 0, 2).reshape(examples, runs * parts)
             return _STATISTICS_OF_SUMS[statistic](sums.reshape(-1, runs, parts), values)
-        compute = _STATISTICS_OF_EXAMPLES[statistic]
+        if statistic in _STATISTICS_OF_SCORES:
+            compute, weights = _STATISTICS_OF_SCORES[statistic], weights.T.astype(np.float32, order="C")
+        else:
+            compute = _STATISTICS_OF_EXAMPLES[statistic]
         # NaN cannot be ranked
-        undefined = np.full(len(weights), np.nan)
+        undefined = np.full(samples, np.nan)
         return np.stack(
             [undefined if np.isnan(run).any() else compute(run[:, 0], run[:, 1], weights) for run in values], 1
         )
@@ -252,31 +289,47 @@ def _spearman(first: Array, second: Array, weights: Array) -> Array:
     return _pearson(_ranks(first, weights), _ranks(second, weights), weights)
 
 
-def _auroc(score: Array, label: Array, weights: Array) -> Array:
-    """Compute the AUROC from the rank sum of the positives; ties count half."""
-    positive = label > 0.5
-    positives, negatives = weights[:, positive].sum(1), weights[:, ~positive].sum(1)
-    above = (weights * _ranks(score, weights))[:, positive].sum(1) - positives * (positives + 1) / 2
-    return cast(Array, above / (positives * negatives))
-
-
-def _fpr95(score: Array, label: Array, weights: Array) -> Array:
-    """Return the false positive rate at the highest threshold that at least 95% of the positives pass."""
-    positive = label > 0.5
-    order = np.argsort(-score[positive], kind="stable")
-    passing = np.cumsum(weights[:, positive][:, order], 1)
-    if not passing.size:
-        return np.full(len(weights), np.nan)
-    last = (passing >= np.ceil(0.95 * passing[:, -1:])).argmax(1)
-    threshold = np.where(passing[:, -1] > 0, score[positive][order][last], np.nan)
-    negatives = weights[:, ~positive]
-    passed = (negatives * (score[~positive] >= threshold[:, None])).sum(1) / negatives.sum(1)
-    return np.where(np.isnan(threshold), np.nan, passed)
-
-
 _STATISTICS_OF_EXAMPLES: dict[str, Callable[[Array, Array, Array], Array]] = {
     "spearman": _spearman,
     "pearson": _pearson,
-    "auroc": _auroc,
-    "fpr95": _fpr95,
 }
+
+
+# ---- statistics of a score and a label (examples,) with counts (examples, samples): → (samples,)
+# Examples come first here: selecting and summing rows is fast, and these two do little else.
+
+
+def _count_up_to(counts: Array) -> Array:
+    """Return how many there are among the first 0, 1, 2, … examples, in each sample: (examples + 1, samples)."""
+    sums = np.zeros((len(counts) + 1, counts.shape[1]), counts.dtype)
+    np.cumsum(counts, 0, out=sums[1:])
+    return sums
+
+
+def _auroc(score: Array, label: Array, counts: Array) -> Array:
+    """Compute the AUROC: how many negatives are below each positive; ties count half."""
+    positives, negatives = np.flatnonzero(label > 0.5), np.flatnonzero(label <= 0.5)
+    negatives = negatives[np.argsort(score[negatives], kind="stable")]
+    below = _count_up_to(counts[negatives])
+    first, last = (np.searchsorted(score[negatives], score[positives], side) for side in ("left", "right"))
+    above = np.einsum("ps,ps->s", counts[positives], below[first] + below[last], dtype=np.float64) / 2
+    return cast(Array, above / (counts[positives].sum(0, np.float64) * below[-1]))
+
+
+def _fpr95(score: Array, label: Array, counts: Array) -> Array:
+    """Return the false positive rate at the highest threshold that at least 95% of the positives pass."""
+    positives, negatives = np.flatnonzero(label > 0.5), np.flatnonzero(label <= 0.5)
+    samples = np.arange(counts.shape[1])
+    if not len(positives):
+        return np.full(len(samples), np.nan)
+    positives = positives[np.argsort(-score[positives], kind="stable")]
+    negatives = negatives[np.argsort(score[negatives], kind="stable")]
+    passing = np.cumsum(counts[positives], 0)
+    threshold = score[positives][(passing >= np.ceil(0.95 * passing[-1].astype(np.float64))).argmax(0)]
+    below = _count_up_to(counts[negatives])
+    rejected = below[np.searchsorted(score[negatives], threshold), samples]
+    total = below[-1].astype(np.float64)
+    return np.where(passing[-1] > 0, (total - rejected) / total, np.nan)
+
+
+_STATISTICS_OF_SCORES: dict[str, Callable[[Array, Array, Array], Array]] = {"auroc": _auroc, "fpr95": _fpr95}

@@ -17,12 +17,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.progress import Progress, silent
 from turnwise.evaluation.metrics import (
     BOOTSTRAP_SAMPLES,
     DESCRIPTIVE_METRICS,
     MetricKey,
     Outcome,
-    bootstrap_mean,
+    bootstrap_outcomes,
     confidence_interval,
     lower_is_better,
 )
@@ -62,7 +63,7 @@ class Comparison:
     reason: str = ""  # why the two are not comparable; empty if they are
 
 
-def compare(*folders: Path, all_pairs: bool = False) -> list[Comparison]:
+def compare(*folders: Path, all_pairs: bool = False, progress: Progress = silent) -> list[Comparison]:
     """Compare the results in several folders with those in the first one, or all pairs of them, metric by metric.
 
     Returns:
@@ -76,9 +77,21 @@ def compare(*folders: Path, all_pairs: bool = False) -> list[Comparison]:
     tests = [test for pair in pairs for test in _paired_tests(*pair)]
     # enough samples for the smallest possible p-value to stay significant after the correction
     count = max(BOOTSTRAP_SAMPLES, 2 * ceil(2 * sum(bool(test.keys) for test in tests) / SIGNIFICANCE_LEVEL))
-    comparisons = [test.run(count) for test in tests]
+    _draw_samples(tests, count, progress)
+    comparisons = [test.run() for test in tests]
     corrected = iter(holm([comparison.p for comparison in comparisons if comparison.p is not None]))
     return [each if each.p is None else _with_verdict(each, next(corrected)) for each in comparisons]
+
+
+def _draw_samples(tests: "Sequence[_PairedTest]", count: int, progress: Progress) -> None:
+    """Fill in the bootstrap samples of all metrics that tests compare; the metrics of a data set share resamples."""
+    needed = {
+        (id(folder), key): (folder, key) for test in tests for folder in (test.base, test.other) for key in test.keys
+    }
+    metrics = list(needed.values())
+    samples = bootstrap_outcomes([folder.outcomes[key] for folder, key in metrics], count, progress)
+    for (folder, key), values in zip(metrics, samples, strict=True):
+        folder.samples[key] = values
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
@@ -122,7 +135,7 @@ class _ResultFolder:
     suite: str
     outcomes: dict[MetricKey, Outcome]
     hashes: dict[tuple[str, str], set[str]]
-    samples: dict[tuple[MetricKey, int], npt.NDArray[np.float64]] = field(default_factory=dict)
+    samples: dict[MetricKey, npt.NDArray[np.float64]] = field(default_factory=dict)  # of the bootstrap
 
     @classmethod
     def read(cls, folder: Path) -> "_ResultFolder":
@@ -135,12 +148,6 @@ class _ResultFolder:
                 hashes.setdefault((task, entry["name"]), set()).add(entry["sha256"] + entry.get("excluded", ""))
         comparable = {outcome.key: outcome for outcome in outcomes if outcome.metric not in DESCRIPTIVE_METRICS}
         return cls(str(folder), content.get("suite", ""), comparable, hashes)
-
-    def bootstrap(self, key: MetricKey, count: int) -> npt.NDArray[np.float64]:
-        """Return a metric in each bootstrap sample; computed once, as a metric takes part in several comparisons."""
-        if (key, count) not in self.samples:
-            self.samples[key, count] = bootstrap_mean([self.outcomes[key]], count)
-        return self.samples[key, count]
 
     def mean(self, keys: Sequence[MetricKey]) -> float:
         """Return the mean of some metrics."""
@@ -161,13 +168,11 @@ class _PairedTest:
     other: _ResultFolder
     keys: Sequence[MetricKey] = ()
 
-    def run(self, count: int) -> Comparison:
+    def run(self) -> Comparison:
         """Return the comparison without corrected p-value and verdict."""
         if not self.keys:
             return self.comparison
-        differences = np.mean(
-            [self.other.bootstrap(key, count) - self.base.bootstrap(key, count) for key in self.keys], 0
-        )
+        differences = np.mean([self.other.samples[key] - self.base.samples[key] for key in self.keys], 0)
         differences = differences[np.isfinite(differences)]
         low, high = confidence_interval(differences)
         difference = self.other.mean(self.keys) - self.base.mean(self.keys)
