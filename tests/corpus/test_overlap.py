@@ -65,6 +65,13 @@ def test_every_collection_is_compared_with_every_other() -> None:
     assert all(each.text_examples == each.pair_examples == () for each in found)
 
 
+def write_ours(factory: pytest.TempPathFactory, ours: list[list[str]]) -> Path:
+    """Write a store of dialogues, numbered from 0, and return the folder that it is in."""
+    folder = factory.mktemp("stores")
+    write_store(folder / "ours", [dialogue(str(number), *each) for number, each in enumerate(ours)])
+    return folder
+
+
 def dialogue(name: str, *texts: str) -> Dialogue:
     return Dialogue(name, tuple(Turn("user", text) for text in texts), "made", "train")
 
@@ -73,9 +80,8 @@ def dialogue(name: str, *texts: str) -> Dialogue:
 def test_decontamination_drops_shared_pairs_and_shared_single_texts_only(
     tmp_path_factory: pytest.TempPathFactory, ours: list[list[str]], theirs: list[list[str]]
 ) -> None:
-    folder = tmp_path_factory.mktemp("stores")
     ours = [each for each in ours if each]
-    write_store(folder / "ours", [dialogue(str(number), *each) for number, each in enumerate(ours)])
+    folder = write_ours(tmp_path_factory, ours)
     their_texts, their_pairs = distinct_texts(theirs), {pair for each in theirs for pair in pairs_of(each)}
     kept = [
         str(number)
@@ -109,9 +115,8 @@ def test_decontamination_counts_a_dialogue_for_the_first_collection_that_has_it(
 def test_decontamination_by_turn_leaves_no_shared_text_and_makes_no_new_pair(
     tmp_path_factory: pytest.TempPathFactory, ours: list[list[str]], theirs: list[list[str]]
 ) -> None:
-    folder = tmp_path_factory.mktemp("stores")
     ours = [each for each in ours if each]
-    write_store(folder / "ours", [dialogue(str(number), *each) for number, each in enumerate(ours)])
+    folder = write_ours(tmp_path_factory, ours)
     shared = distinct_texts(theirs)
     expected: list[list[str]] = []
     for each in ours:

@@ -86,8 +86,8 @@ def decontaminate_store(
 
     A dialogue is dropped if a collection has one of its consecutive pairs; a dialogue of one turn, if it has its text.
     With `by_turn`, every turn whose text a collection has is dropped instead, and what comes before and after it become
-    dialogues of their own: no turns follow one another that did not before. A previous store at `out` is replaced once
-    all is done; the manifest's `facts` count the dialogues or turns that each collection dropped.
+    separate dialogues, so that no new consecutive pairs arise. A previous store at `out` is replaced once all is done;
+    the manifest's `facts` count the dialogues or turns that each collection dropped.
     """
     opened, out = Store(store), Path(out)
     if out.exists() and out.samefile(opened.folder):
