@@ -298,7 +298,7 @@ class Encoder(nn.Module):
         pooling: Pooling | None = None,
         compressed: bool = False,
     ) -> "Encoder":
-        """Load an encoder: 'minilm', a folder, or a Hugging Face id.
+        """Load an encoder: 'turnwise-small', 'minilm', a folder, or a Hugging Face id.
 
         A sentence-transformers folder keeps its pooling; a plain backbone gets mean pooling. An ONNX folder of
         `turnwise export` is run by onnxruntime on the CPU, with as many threads as torch uses. Static folders may also

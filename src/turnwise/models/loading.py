@@ -83,9 +83,9 @@ def load_model(name: str, pooling: Pooling | None = None, compressed: bool = Fal
     """Load a model by its name.
 
     Args:
-        name: 'minilm', a model folder or a Hugging Face id; 'sentence-transformers:NAME' to encode with that library;
-            'SCHEME:REST' for a registered loader, such as 'glove:FILE'; 'module:function' for a Python function from a
-            list of texts to an array.
+        name: a packaged model ('turnwise-small', 'turnwise-reranker', 'minilm'), a model folder or a Hugging Face id;
+            'sentence-transformers:NAME' to encode with that library; 'SCHEME:REST' for a registered loader, such as
+            'glove:FILE'; 'module:function' for a Python function from a list of texts to an array.
         pooling: replaces the model's own.
         compressed: apply semantic compression, as configured in the model's folder.
     """

@@ -113,7 +113,7 @@ class ResponseSelection(RerankerObjective):
     random: float = 1.0
     in_dialogue: float = 0.0
     mined: float = 0.0
-    mined_by: str = "minilm"  # the encoder that mines them: 'minilm', a folder, a Hugging Face id
+    mined_by: str = "minilm"  # the encoder that mines them: a packaged one, a folder, a Hugging Face id
     #: Draw wrong responses also for the right ones of a store of labelled responses, beside its own wrong ones.
     draw_for_labelled: bool = False
     length: int = 512  # tokens of context and response together; the context loses its oldest tokens

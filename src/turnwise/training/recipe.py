@@ -73,7 +73,7 @@ class Recipe:
     #: `stores` are those that it reads (all), by their folders' names or the readers that imported them. An objective
     #: that is used twice needs two names: `objective` is then which one it is.
     objectives: dict[str, dict[str, Any]]
-    backbone: str = "minilm"  # the model to start from: 'minilm', a folder, a Hugging Face id
+    backbone: str = "minilm"  # the model to start from: a packaged model, a folder, a Hugging Face id
     pooling: Pooling | None = None  # how token states become vectors; None: the backbone's own, or the mean
     #: Fraction of the dialogues, sampled by their ids: a smaller fraction is a subset of a larger one.
     corpus_share: float = 1.0

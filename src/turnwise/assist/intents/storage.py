@@ -31,6 +31,7 @@ from turnwise.assist.intents.examples import IntentError, IntentExamples, Intent
 from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticHead
 from turnwise.core.files import read_json, sync_to_disk, write_atomic
 from turnwise.core.journal import Journal, read_entries
+from turnwise.core.model_names import is_packaged
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.models.identity import EncoderIdentity
@@ -55,11 +56,12 @@ def save_classifier(classifier: IntentClassifier, folder: Path) -> None:
     """Write a fitted classifier and sync the files to disk; raise IntentError if its encoder cannot be saved."""
     model, tuning = classifier.model_, classifier.tuning
     folder.mkdir(parents=True, exist_ok=True)
-    path = Path(classifier.encoder) if isinstance(classifier.encoder, str | Path) else None
-    is_bundled = path is not None and path.resolve() == (folder / _ENCODER).resolve()
+    name = classifier.encoder if isinstance(classifier.encoder, str | Path) else None
+    is_bundled = name is not None and Path(name).resolve() == (folder / _ENCODER).resolve()
     encoder_name = None
-    if path is not None and tuning is None and not is_bundled:
-        encoder_name = str(path.resolve()) if path.is_dir() else str(classifier.encoder)
+    if name is not None and tuning is None and not is_bundled:
+        is_folder = Path(name).is_dir() and not is_packaged(name)
+        encoder_name = str(Path(name).resolve()) if is_folder else str(name)
     elif not is_bundled:
         _save_encoder(classifier.encoder_, folder / _ENCODER)
     tensors = {"vectors": model.examples.vectors}

@@ -70,9 +70,10 @@ class Backbone(nn.Module):
     def load(
         cls, name: str | Path, dtype: torch.dtype = torch.float32, execution: Execution | None = None
     ) -> "Backbone":
-        """Load 'minilm', a folder, or a Hugging Face id; weights are read from safetensors only.
+        """Load a packaged model, a folder, or a Hugging Face id; weights are read from safetensors only.
 
-        The offline variables of transformers (`HF_HUB_OFFLINE=1`) are honoured.
+        Weights are converted to `dtype`, in whatever precision they are stored. The offline variables of transformers
+        (`HF_HUB_OFFLINE=1`) are honoured.
         """
         folder = locate_model(name)
         check_model_folder(folder)

