@@ -1,0 +1,142 @@
+"""Build the data of the package turnwise-weights from two trained models.
+
+    python weights/build.py --encoder FOLDER --reranker FOLDER
+
+copies what loading needs (no checkpoints, metrics, recipes or curves), stores 32-bit weights in 16 bits, and writes
+SHA256SUMS. The folders are those that `turnwise train`, `Encoder.save` and `Reranker.save` write. The model cards are
+`weights/cards/NAME.md`; without one, a model keeps the card of its folder.
+
+The configuration says float32, so that turnwise, sentence-transformers and transformers compute in 32 bits after
+loading. Rounding to 16 bits moves a vector by less than 1e-3 in cosine.
+"""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import read_json, sha256, write_json
+from turnwise.core.model_names import TURNWISE_RERANKER, TURNWISE_SMALL
+from turnwise.models.backbone.source import check_model_folder
+from turnwise.models.reranker import is_reranker
+
+ROOT = Path(__file__).parent
+DATA = ROOT / "src" / "turnwise_weights"
+CARDS = ROOT / "cards"
+
+CHECKSUMS = "SHA256SUMS"
+
+#: Files that are copied as they are, if there: tokenizer, modules of sentence-transformers, settings, training data.
+COPIED = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.*", "merges.txt", "*.model"),
+    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
+    *("turnwise.json", "training_data.safetensors", "README.md"),
+)
+
+#: Files of weights: the transformer, a module of sentence-transformers, and a re-ranker's heads.
+WEIGHTS = ("model.safetensors", "heads.safetensors")
+
+
+class BuildError(TurnwiseError):
+    """A folder cannot be released."""
+
+
+def build(encoder: Path, reranker: Path, out: Path = DATA, cards: Path = CARDS) -> None:
+    """Replace the two models in a folder, and their checksums.
+
+    Args:
+        encoder: the folder of the trained encoder.
+        reranker: the folder of the trained re-ranker.
+        out: the folder of the package.
+        cards: the folder of the model cards, NAME.md.
+    """
+    models = {TURNWISE_SMALL: encoder, TURNWISE_RERANKER: reranker}
+    for name, source in models.items():
+        check_source(source, name == TURNWISE_RERANKER)
+    out.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".building-", dir=out) as temporary:  # a failure leaves the old models
+        for name, source in models.items():
+            (Path(temporary) / name).mkdir()
+            release(source, Path(temporary) / name, cards / f"{name}.md")
+        for name in models:
+            shutil.rmtree(out / name, ignore_errors=True)
+            (Path(temporary) / name).rename(out / name)
+    (out / CHECKSUMS).write_text(checksums(out, list(models)), encoding="utf-8")
+
+
+def check_source(folder: Path, reranker: bool) -> None:
+    """Make sure that a folder holds a trained encoder or a re-ranker."""
+    check_model_folder(folder)
+    if is_reranker(folder) != reranker:
+        expected, option = ("a re-ranker", "--reranker") if reranker else ("an encoder", "--encoder")
+        raise BuildError(f"{folder} is not {expected} ({option}): did you swap the two folders?")
+    for name in ("modules.json", "turnwise.json", "model.safetensors"):
+        if not (folder / name).is_file():
+            raise BuildError(f"{folder} has no {name}: give a folder that `turnwise train` or `save` wrote")
+
+
+def release(source: Path, target: Path, card: Path) -> None:
+    """Copy what a released model needs into an empty folder, with its weights in half precision."""
+    for path in sorted({path for pattern in COPIED for path in source.glob(pattern)}):
+        shutil.copyfile(path, target / path.name)
+    if card.is_file():
+        shutil.copyfile(card, target / "README.md")
+    config = {key: value for key, value in read_json(source / "config.json").items() if key != "_name_or_path"}
+    config.pop("torch_dtype", None)  # the former name of dtype
+    write_json(target / "config.json", {**config, "dtype": "float32"})
+    modules = {module["path"] for module in read_json(source / "modules.json")} - {""}
+    for folder in ("", *sorted(modules)):
+        if folder and (source / folder / "config.json").is_file():  # 'Normalize' has no files and needs no folder
+            (target / folder).mkdir()
+            shutil.copyfile(source / folder / "config.json", target / folder / "config.json")
+        for name in WEIGHTS:
+            if (source / folder / name).is_file():
+                write_halves(source / folder / name, target / folder / name)
+
+
+def write_halves(source: Path, target: Path) -> None:
+    """Copy a safetensors file with its float32 tensors as float16; raise BuildError if a value is out of range."""
+    with safe_open(source, "pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for name, tensor in tensors.items():
+        if tensor.dtype == torch.float32:
+            tensors[name] = tensor.half()
+            if not tensors[name].isfinite().all():
+                raise BuildError(f"{source}: {name} has values that 16 bits cannot hold")
+    save_file(tensors, target, metadata)
+    target.chmod(0o644)  # safetensors writes files that only their owner can read
+
+
+def checksums(folder: Path, names: Sequence[str]) -> str:
+    """Return the lines of SHA256SUMS, as `sha256sum --check` reads them, for all files of the models."""
+    files = sorted(path for name in names for path in (folder / name).rglob("*") if path.is_file())
+    return "".join(f"{sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="Build the data of turnwise-weights from two trained models.")
+    parser.add_argument("--encoder", type=Path, required=True, help="folder of the trained encoder")
+    parser.add_argument("--reranker", type=Path, required=True, help="folder of the trained re-ranker")
+    parser.add_argument("--out", type=Path, default=DATA, help="folder to write; by default that of the package")
+    options = parser.parse_args(arguments)
+    try:
+        build(options.encoder, options.reranker, options.out)
+    except TurnwiseError as error:
+        parser.exit(1, f"{error}\n")
+    for name in (TURNWISE_SMALL, TURNWISE_RERANKER):
+        size = sum(path.stat().st_size for path in (options.out / name).rglob("*") if path.is_file())
+        sys.stdout.write(f"{options.out / name}: {size / 2**20:,.1f} MiB\n")
+
+
+if __name__ == "__main__":
+    main()
