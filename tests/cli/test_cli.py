@@ -4,13 +4,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from tests.helpers import command_line
 from turnwise import __version__
+from turnwise.cli import app
+from turnwise.core.model_names import DEFAULT_ENCODER
 
 run = partial(command_line.run, columns=120)
 
@@ -41,6 +46,24 @@ def test_version() -> None:
 )
 def test_every_command_has_help(command: list[str]) -> None:
     assert "Usage: " in run(*command, "--help").stdout
+
+
+def option_defaults(command: Any, name: str, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """The default of an option in every command that has it and does not require it."""
+    for each, subcommand in getattr(command, "commands", {}).items():
+        yield from option_defaults(subcommand, name, (*path, each))
+    for parameter in command.params:
+        if name in parameter.opts and not parameter.required:
+            yield " ".join(path), parameter.default
+
+
+def test_turnwise_small_is_the_default_except_in_benchmarks() -> None:
+    """Benchmarks name `minilm`, as their published results do; None leaves the choice to what was fitted before."""
+    defaults = dict(option_defaults(get_command(app), "--model"))
+    assert set(defaults) >= {"serve", "map", "intents fit", "responses suggest", "annotate export", "bench encode"}
+    expected = dict.fromkeys(defaults, DEFAULT_ENCODER)
+    expected |= {name: "minilm" for name in defaults if name.startswith("bench ")}
+    assert defaults == expected | dict.fromkeys(("intents report", "labels finish"))
 
 
 @pytest.mark.parametrize(

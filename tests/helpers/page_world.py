@@ -122,6 +122,7 @@ def build(place: Path, tiny_backbone: Path) -> ServeSettings:
     (place / "report").mkdir()
     (place / "report" / "report.html").write_text(REPORT, encoding="utf-8")
     return ServeSettings(
+        model="minilm",
         intents=place / "intents",
         responses=str(place / "answers"),
         conversations=str(place / "conversations"),

@@ -20,6 +20,7 @@ from torch import nn
 from transformers import AutoModel
 
 from tests.helpers import ROOT
+from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.responses.selector import Selector
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.model_names import DEFAULT_ENCODER, TURNWISE_RERANKER, TURNWISE_SMALL
@@ -31,6 +32,8 @@ from turnwise.models.encoder import Encoder
 from turnwise.models.identity import EncoderIdentity, encoder_fingerprint
 from turnwise.models.loading import load_model
 from turnwise.models.reranker import Reranker, pair_text
+from turnwise.serve.settings import ServeSettings
+from turnwise.training.recipe import load_recipe
 
 Folder = Callable[[str], Path]
 
@@ -161,8 +164,11 @@ def test_training_starts_from_the_packaged_encoder(
     assert len(after.texts) == len(before.texts) + 1 and after.statements == before.statements
 
 
-def test_the_default_encoder_is_packaged() -> None:
+def test_default_of_classes_and_recipes() -> None:
+    """Recipes start from `minilm`, which turnwise-small is trained from."""
     assert DEFAULT_ENCODER == TURNWISE_SMALL
+    assert IntentClassifier().encoder == ServeSettings().model == DEFAULT_ENCODER
+    assert {load_recipe(name).backbone for name in ("dse", "ums", "turnwise-small")} == {"minilm"}
 
 
 # ---- building it

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -324,7 +323,7 @@ def _parsing(browser: Any, site: str) -> Any:
 def test_label_map_and_fit_classifier(browser: Any, world: ServeSettings, tmp_path: Path) -> None:
     assert world.map is not None
     shutil.copytree(world.map, tmp_path / "map")
-    with listening(ServeSettings(map=tmp_path / "map")) as site:
+    with listening(ServeSettings(model="minilm", map=tmp_path / "map")) as site:
         visit = Visit(browser, site, "map")
         total = sum(len(each) for each in INTENTS.values())
 
@@ -401,7 +400,7 @@ def test_label_map_and_fit_classifier(browser: Any, world: ServeSettings, tmp_pa
         visit.ask("Where is my parcel?")
         assert visit.locator(".verdict").inner_text() == "parcels"
         visit.close()
-    with listening(ServeSettings(map=tmp_path / "map")) as site:
+    with listening(ServeSettings(model="minilm", map=tmp_path / "map")) as site:
         assert {"both", "refunds", "asked"} <= {each["name"] for each in httpx.get(f"{site}/map").json()["clusters"]}, (
             "the labels are on disk"
         )
@@ -501,7 +500,7 @@ def test_colour_scheme(browser: Any, site: str) -> None:
 
 
 def test_missing_features_name_their_option(browser: Any) -> None:
-    with listening(ServeSettings()) as site:
+    with listening(ServeSettings(model="minilm")) as site:
         visit = Visit(browser, site)
         assert "--intents" in visit.locator("#utterance-intents").inner_text()
         assert "--responses" in visit.locator("#utterance-answers").inner_text()
@@ -561,7 +560,7 @@ def test_unreachable_service(browser: Any, site: str) -> None:
 def test_api_key(browser: Any, world: ServeSettings, tmp_path: Path) -> None:
     key = add_key(tmp_path / "keys", "somebody")
     assert world.report is not None
-    with listening(replace(ServeSettings(), keys=tmp_path / "keys", report=world.report)) as site:
+    with listening(ServeSettings(model="minilm", keys=tmp_path / "keys", report=world.report)) as site:
         visit = Visit(browser, site, "report")
         visit.press("Download report")
         visit.locator("#key-dialog[open]").wait_for()

@@ -10,6 +10,7 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli.options import AsJson, Model, Seed, Splits, out_file
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.core.model_names import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
     from turnwise.assist.conversations.conversations import Conversations
@@ -26,7 +27,7 @@ _EXAMPLES = 3
 def index_command(
     stores: Annotated[list[Path], Argument(help="Stores whose dialogues to index.")],
     out: Annotated[str, Option(help="Table folder, or its URI on object storage (s3://…, gs://…).")],
-    model: Model = "minilm",
+    model: Model = DEFAULT_ENCODER,
     split: Splits = None,
     as_json: AsJson = False,
 ) -> None:
@@ -57,7 +58,7 @@ def similar_command(
         list[str] | None, Argument(help="Conversation, one argument per turn; the last is the user's.")
     ] = None,
     dialogue: Annotated[str | None, Option(help="Instead of turns: id of a dialogue in the table.")] = None,
-    model: Model = "minilm",
+    model: Model = DEFAULT_ENCODER,
     top: Annotated[int, Option(min=1, help="Number of conversations.")] = 5,
     source: Annotated[str | None, Option(help="Only conversations of this source.")] = None,
     split: Annotated[str | None, Option(help="Only conversations of this split.")] = None,
@@ -84,7 +85,7 @@ def similar_command(
 @conversations_app.command("clusters")
 def clusters_command(
     table: Table,
-    model: Model = "minilm",
+    model: Model = DEFAULT_ENCODER,
     min_cluster_size: Annotated[
         int | None, Option(min=2, help="Conversations in the smallest cluster; by default depends on their number.")
     ] = None,

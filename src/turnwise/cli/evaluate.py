@@ -11,6 +11,7 @@ import turnwise
 from turnwise.cli.experiments import show_points
 from turnwise.cli.options import AsJson, Compressed, Data, Datasets, EvaluationSeeds, EvaluationSteps, PoolingName, Seed
 from turnwise.cli.output import facts, message, progress_bar, show
+from turnwise.core.model_names import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
     from turnwise.evaluation.metrics import MetricRow
@@ -22,8 +23,8 @@ def evaluate_command(
     model: Annotated[
         str,
         Argument(
-            help="minilm, a model folder, a Hugging Face id, sentence-transformers:NAME, glove:FILE, or "
-            "module:function (a Python function from a list of texts to an array)."
+            help="turnwise-small, minilm, a model folder, a Hugging Face id, sentence-transformers:NAME, glove:FILE, "
+            "or module:function (a Python function from a list of texts to an array)."
         ),
     ],
     data: Data,
@@ -41,7 +42,10 @@ def evaluate_command(
     compressed: Compressed = False,
     reranker: Annotated[
         str | None,
-        Option(help="Re-ranker to use beside the encoder: for the task selection and for scoring candidates."),
+        Option(
+            help="Re-ranker to use beside the encoder, for the task selection and for scoring candidates: "
+            "turnwise-reranker, a model folder or a Hugging Face id."
+        ),
     ] = None,
     fine_tuning: Annotated[
         bool | None,
@@ -163,7 +167,9 @@ def annotate_export_command(
     out: Annotated[Path, Option(dir_okay=False, help="CSV file for the annotators.")],
     pairs: Annotated[int, Option(min=3, help="Number of pairs.")] = 300,
     label: Annotated[Literal["intent", "acts"], Option(help="Label that pairs are sampled by.")] = "intent",
-    model: Annotated[str, Option(help="Encoder whose nearest neighbours make up a third of the pairs.")] = "minilm",
+    model: Annotated[
+        str, Option(help="Encoder whose nearest neighbours make up a third of the pairs.")
+    ] = DEFAULT_ENCODER,
     seed: Seed = 0,
 ) -> None:
     """Write candidate pairs for people to rate, as DialogueCSE built its similarity sets.

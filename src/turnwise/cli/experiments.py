@@ -105,7 +105,9 @@ def sweep_command(
 
 
 def soup_command(
-    first: Annotated[str, Argument(help="Model at ratio 0: minilm, a model folder or a Hugging Face id.")],
+    first: Annotated[
+        str, Argument(help="Model at ratio 0: turnwise-small, minilm, a model folder or a Hugging Face id.")
+    ],
     second: Annotated[str, Argument(help="Model at ratio 1, of the same shape.")],
     ratio: Annotated[str, Option(help="Weight of the second model, 0 to 1; several as 0,0.25,0.5,0.75,1.")],
     out: Annotated[

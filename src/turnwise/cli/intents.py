@@ -10,6 +10,7 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli.options import AsJson, Model, Seed, out_file
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.core.model_names import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
     from turnwise.assist.intents.classifier import IntentClassifier
@@ -39,7 +40,7 @@ _MAX_DIAGNOSTICS = 5
 def fit_command(
     examples: LabelledTexts,
     out: Annotated[Path, Option(file_okay=False, help="Classifier folder to write.")],
-    model: Model = "minilm",
+    model: Model = DEFAULT_ENCODER,
     head: Annotated[HeadName, Option(help="Classification head.")] = "neighbours",
     neighbours: Annotated[
         int, Option(min=1, help="Nearest examples of an intent to use, for the head neighbours.")
@@ -192,7 +193,8 @@ def report_command(
     out: Annotated[Path | None, out_file(".html", ".htm", help="Write the report to this HTML file.")] = None,
     folds: Annotated[int, Option(min=2, help="Cross-validation folds.")] = 5,
     model: Annotated[
-        str | None, Option(help="Encoder: a model folder or a Hugging Face id; minilm by default.")
+        str | None,
+        Option(help=f"Encoder: minilm, a model folder or a Hugging Face id; {DEFAULT_ENCODER} by default."),
     ] = None,
     head: Annotated[HeadName | None, Option(help="Classification head, as in `intents fit`.")] = None,
     neighbours: Annotated[
@@ -269,7 +271,7 @@ def _open_for_report(folder: Path, options: dict[str, Any]) -> "tuple[list[Inten
 
 
 def _make_classifier(
-    model: str = "minilm", false_rejection: float | None = 0.05, tune: int | None = None, **options: Any
+    model: str = DEFAULT_ENCODER, false_rejection: float | None = 0.05, tune: int | None = None, **options: Any
 ) -> "IntentClassifier":
     if tune is not None:
         from turnwise.assist.intents.tuning import TuningSettings

@@ -9,6 +9,7 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli.options import AsJson, Model, Seed, Speakers, Splits
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.core.model_names import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
     from turnwise.assist.map.utterance_map import UtteranceMap
@@ -20,7 +21,7 @@ _EXAMPLES = 3
 def map_command(
     store: Annotated[Path, Argument(help="Store to map.")],
     out: Annotated[Path, Option(file_okay=False, help="Folder for the map, its page and its picture.")],
-    model: Model = "minilm",
+    model: Model = DEFAULT_ENCODER,
     speaker: Speakers = None,
     split: Splits = None,
     since: Annotated[Path | None, Option(help="Folder of an earlier map: mark what is new since then.")] = None,

@@ -37,7 +37,10 @@ _DIMENSIONS, _WORDS, _TEXTS = 256, 10_000, 20_000
 
 def embed_command(
     model: Annotated[
-        str, Argument(help="minilm, a model folder, a Hugging Face id, or any model that `evaluate` accepts.")
+        str,
+        Argument(
+            help="turnwise-small, minilm, a model folder, a Hugging Face id, or any model that `evaluate` accepts."
+        ),
     ],
     source: Annotated[
         str,
@@ -78,7 +81,7 @@ def embed_command(
 
     After an interruption the same command continues.
 
-    Example: `turnwise embed minilm stores/our-logs --speaker user --out vectors.parquet`
+    Example: `turnwise embed turnwise-small stores/our-logs --speaker user --out vectors.parquet`
     """
     _check_embed_out(out, engine)
     for name, value in {"--workers": workers, "--block-rows": block_rows, "--address": address}.items():
@@ -159,7 +162,7 @@ def export_command(
 
     An ONNX graph is compared with the model before it is written. Exported models cannot be trained further.
 
-    Example: `turnwise export minilm --format onnx-int8 --out minilm-int8`
+    Example: `turnwise export turnwise-small --format onnx-int8 --out small-int8`
     """
     for name, value in {"--dimensions": dimensions, "--corpus": corpus, "--words": words, "--texts": texts}.items():
         if value is not None and format != "static":
@@ -246,7 +249,10 @@ def compress_command(
 def coherence_command(
     store: Annotated[Path, Argument(help="Store to check.")],
     model: Annotated[
-        str, Option(help="Re-ranker trained with the deletion task: a model folder or a Hugging Face id.")
+        str,
+        Option(
+            help="Re-ranker trained with the deletion task: turnwise-reranker, a model folder or a Hugging Face id."
+        ),
     ],
     top: Annotated[int, Option(min=1, help="Maximum number of turns to list.")] = 20,
     threshold: Annotated[float, Option(min=0, max=1, help="List only turns with at least this score.")] = 0.0,

@@ -25,8 +25,8 @@ def out_file(*suffixes: str, help: str) -> object:
 
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
-Model = Annotated[str, Option(help="Encoder: minilm, a model folder or a Hugging Face id.")]
-ModelArgument = Annotated[str, Argument(help="minilm, a model folder or a Hugging Face id.")]
+Model = Annotated[str, Option(help="Encoder: turnwise-small, minilm, a model folder or a Hugging Face id.")]
+ModelArgument = Annotated[str, Argument(help="turnwise-small, minilm, a model folder or a Hugging Face id.")]
 Splits = Annotated[
     list[str] | None,
     Option("--split", help="Only dialogues of this split, and all of stores without splits; repeatable."),

@@ -10,6 +10,7 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli.options import AsJson, Model, Splits, parse_key_values
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.core.model_names import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
     from turnwise.assist.responses.responder import Suggestion
@@ -28,7 +29,7 @@ def index_command(
         ),
     ],
     out: Annotated[str, Option(help="Table folder, or its URI on object storage (s3://…, gs://…).")],
-    model: Model = "minilm",
+    model: Model = DEFAULT_ENCODER,
     speaker: Annotated[
         list[str] | None, Option(help="Index turns of this speaker, system by default; repeatable.")
     ] = None,
@@ -78,8 +79,10 @@ def index_command(
 def suggest_command(
     table: Annotated[str, Argument(help="Table folder, or its URI on object storage.")],
     turns: Annotated[list[str], Argument(help="Conversation so far, one argument per turn; the last is the user's.")],
-    model: Model = "minilm",
-    reranker: Annotated[str | None, Option(help="Re-ranker: a model folder or a Hugging Face id.")] = None,
+    model: Model = DEFAULT_ENCODER,
+    reranker: Annotated[
+        str | None, Option(help="Re-ranker: turnwise-reranker, a model folder or a Hugging Face id.")
+    ] = None,
     top: Annotated[int, Option(min=1, help="Number of suggestions.")] = 5,
     k: Annotated[int, Option("--k", min=1, help="Number of distinct answers to retrieve.")] = 50,
     where: Annotated[

@@ -7,13 +7,14 @@ import typer
 from typer import Argument, Option
 
 from turnwise.cli.options import Model
+from turnwise.core.model_names import DEFAULT_ENCODER
 
 #: Names by which a service that listens on the loopback interface may be addressed.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def serve_command(
-    model: Model = "minilm",
+    model: Model = DEFAULT_ENCODER,
     port: Annotated[int, Option(min=0, max=65_535, help="Port to listen on; 0: any free port.")] = 8000,
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1",
     intents: Annotated[Path | None, Option(help="Folder written by `turnwise intents fit`.")] = None,
@@ -22,7 +23,11 @@ def serve_command(
     ] = None,
     conversations: Annotated[str | None, Option(help="Table written by `turnwise conversations index`.")] = None,
     reranker: Annotated[
-        str | None, Option(help="Re-ranker folder, for response suggestions and the coherence check.")
+        str | None,
+        Option(
+            help="Re-ranker for response suggestions and the coherence check: turnwise-reranker, a model folder or a "
+            "Hugging Face id."
+        ),
     ] = None,
     map_folder: Annotated[
         Path | None, Option("--map", help="Folder written by `turnwise map`; it can be labelled on the page.")
@@ -47,7 +52,7 @@ def serve_command(
     Only this machine can reach it unless --host says otherwise. Logs go to standard error, one line of JSON per
     request. SIGTERM stops it after accepted requests are answered; SIGHUP reloads everything.
 
-    Example: `turnwise serve --model minilm --intents intents --port 8000`
+    Example: `turnwise serve --intents intents --port 8000`
     """
     from turnwise.serve.settings import Limits, ServeSettings, check_installed
 

@@ -15,7 +15,9 @@ def train_command(
     recipe: Annotated[str, Argument(help="Recipe name (see `turnwise recipes`) or YAML file.")],
     corpus: TrainingCorpora,
     out: Annotated[Path, Option(help="Model folder to write.")],
-    backbone: Annotated[str | None, Option(help="Starting point: minilm, a model folder or a Hugging Face id.")] = None,
+    backbone: Annotated[
+        str | None, Option(help="Starting point: minilm, turnwise-small, a model folder or a Hugging Face id.")
+    ] = None,
     settings: Overrides = None,
     split: Splits = None,
     probe: Annotated[

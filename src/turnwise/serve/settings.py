@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.model_names import DEFAULT_ENCODER
 
 #: Packages of the `serve` extra that the service needs.
 _REQUIRED = ("fastapi", "uvicorn", "prometheus_client")
@@ -45,11 +46,11 @@ class Limits:
 class ServeSettings:
     """What is served, and to whom."""
 
-    model: str = "minilm"  # the encoder: a packaged model, a folder, or a Hugging Face id
+    model: str = DEFAULT_ENCODER  # the encoder: a packaged model, a folder, or a Hugging Face id
     intents: Path | None = None  # folder of an `IntentClassifier`
     responses: str | None = None  # table of a `Responder`: a folder, or an address on object storage
     conversations: str | None = None  # table of `Conversations`
-    reranker: str | None = None  # folder of a `Reranker`
+    reranker: str | None = None  # the re-ranker: a packaged model, a folder, or a Hugging Face id
     map: Path | None = None  # folder of a map, which can be labelled
     report: Path | None = None  # folder of an evaluation, with report.html
     keys: Path | None = None  # file of hashed API keys; None: no key is needed

@@ -21,6 +21,7 @@ from turnwise.assist.intents.examples import (
     validate_vectors,
 )
 from turnwise.assist.intents.model import HeadName, IntentModel, IntentSettings
+from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, Vectors
 
@@ -52,7 +53,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        encoder: "str | Path | SupportsEncode" = "minilm",
+        encoder: "str | Path | SupportsEncode" = DEFAULT_ENCODER,
         *,
         head: HeadName = "neighbours",
         neighbours: int = 5,

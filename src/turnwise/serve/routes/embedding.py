@@ -7,6 +7,7 @@ import numpy as np
 from fastapi import Response
 from pydantic import Field
 
+from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.types import Vectors
 from turnwise.serve.batching import Item
 from turnwise.serve.errors import ServiceError
@@ -71,7 +72,7 @@ _Tokens = Annotated[list[_Token], Field(min_length=1, max_length=8_192, fail_fas
 
 
 class EmbeddingsRequest(
-    StrictModel, json_schema_extra={"example": {"input": "Where is my parcel?", "model": "minilm"}}
+    StrictModel, json_schema_extra={"example": {"input": "Where is my parcel?", "model": DEFAULT_ENCODER}}
 ):
     """Texts to encode, as in the OpenAI API."""
 
