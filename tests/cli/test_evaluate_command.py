@@ -11,6 +11,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from tests.helpers.command_line import Answer, run
+from tests.helpers.stores import write_store
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
 from turnwise.models.encoder import Encoder
 
 #: Keys of every row of results.json.
@@ -18,6 +20,8 @@ KEYS = [
     *("task", "dataset", "setting", "metric", "value", "std", "low", "high", "runs", "n"),
     *("table", "published", "comparable", "seen"),
 ]
+
+SPEAKERS = (USER, SYSTEM, USER, SYSTEM)
 
 FILES = {"results.json", "outcomes.parquet", "tables.md", "report.html"}
 
@@ -86,6 +90,18 @@ def test_a_suite_without_fine_tuning(world: Path, tiny: Path, tmp_path: Path) ->
     )
     assert "prototypes" in answer.stdout and "fine-tuned" not in answer.stdout
     assert "left out: fine-tuned intents; fine-tuning was not requested" in answer.stderr.splitlines()
+
+
+def test_a_store_is_ranked_by_its_own_candidates_and_by_next_turns(tiny: Path, tmp_path: Path) -> None:
+    """The two protocols read the same store; their settings tell them apart."""
+    dialogues = [
+        Dialogue(str(number), tuple(Turn(speaker, f"{speaker} of dialogue {number} says so") for speaker in SPEAKERS))
+        for number in range(120)
+    ]
+    store = write_store(tmp_path / "store", dialogues)
+    run("evaluate", tiny, "--task", "responses", "--data", store, "--out", tmp_path / "out")
+    settings = {setting for _, _, setting, _ in rows(tmp_path / "out")}
+    assert settings == {"0-shot similarity, history", "0-shot similarity, next turn"}
 
 
 def test_json_equals_results_json_and_has_every_key(measured: tuple[Path, Answer]) -> None:

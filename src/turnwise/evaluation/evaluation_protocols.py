@@ -208,7 +208,9 @@ PROTOCOLS: dict[str, Protocol] = {
     "next turns": Protocol(
         "responses",
         next_turn_datasets,
-        lambda inputs: rank_responses(inputs.encoder, inputs.data.test, inputs.data.name),
+        lambda inputs: rank_responses(
+            inputs.encoder, inputs.data.test, inputs.data.name, setting="0-shot similarity, next turn"
+        ),
     ),
     "fine-tuned responses": Protocol("responses", lambda data: QUESTION_DATASETS, _run_fine_tuned_responses, "weights"),
     "candidates": Protocol("reranking", candidate_datasets, lambda inputs: _run_reranking(inputs, rerank), "scores"),

@@ -128,16 +128,17 @@ def rank_responses(
     *,
     context: Context = "history",
     cutoffs: Sequence[int] = TOP_CUTOFFS,
+    setting: str | None = None,
 ) -> list[Outcome]:
     """Compute the Top-k accuracy of the correct responses among the candidates of a data set, by cosine.
 
     Examples without a correct response are left out. With several, the value is the proportion of them among the first
     k. The context is the whole history, newest turn last, truncated from its head (the authors' code truncates from the
-    end, and so loses the newest turns), or only the last turn.
+    end, and so loses the newest turns), or only the last turn, which the setting's name says unless one is given.
     """
     answerable = with_answers(examples, dataset)
     ranks = _rank_candidates(cosine_scores(encoder, answerable, context), answerable)
-    setting = "0-shot similarity, history" if context == "history" else "0-shot similarity, last turn"
+    setting = setting or f"0-shot similarity, {'history' if context == 'history' else 'last turn'}"
     return [
         Outcome("responses", dataset, setting, f"Top-{cutoff}", np.array([[recall_at(each, cutoff) for each in ranks]]))
         for cutoff in cutoffs
