@@ -1,10 +1,10 @@
-"""Build the data of the package turnwise-weights from two trained models.
+"""Build the data of the package turnwise-weights from trained models.
 
     python weights/build.py --encoder FOLDER --reranker FOLDER
 
 copies what loading needs (no checkpoints, metrics, recipes or curves), stores 32-bit weights in 16 bits, and writes
-SHA256SUMS. The folders are those that `turnwise train`, `Encoder.save` and `Reranker.save` write. The model cards are
-`weights/cards/NAME.md`; without one, a model keeps the card of its folder.
+SHA256SUMS. A model that is not given stays as it is. The folders are those that `turnwise train`, `Encoder.save` and
+`Reranker.save` write. The model cards are `weights/cards/NAME.md`; without one, a model keeps the card of its folder.
 
 The configuration says float32, so that turnwise, sentence-transformers and transformers compute in 32 bits after
 loading. Rounding to 16 bits moves a vector by less than 1e-3 in cosine.
@@ -13,7 +13,7 @@ loading. Rounding to 16 bits moves a vector by less than 1e-3 in cosine.
 import argparse
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,6 +33,8 @@ CARDS = ROOT / "cards"
 
 CHECKSUMS = "SHA256SUMS"
 
+NAMES = (TURNWISE_SMALL, TURNWISE_RERANKER)
+
 #: Files that are copied as they are, if there: tokenizer, modules of sentence-transformers, settings, training data.
 COPIED = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -49,16 +51,14 @@ class BuildError(TurnwiseError):
     """A folder cannot be released."""
 
 
-def build(encoder: Path, reranker: Path, out: Path = DATA, cards: Path = CARDS) -> None:
-    """Replace the two models in a folder, and their checksums.
+def build(models: Mapping[str, Path], out: Path = DATA, cards: Path = CARDS) -> None:
+    """Replace models in a folder, and the checksums.
 
     Args:
-        encoder: the folder of the trained encoder.
-        reranker: the folder of the trained re-ranker.
+        models: the folders of the trained models, by their packaged names.
         out: the folder of the package.
         cards: the folder of the model cards, NAME.md.
     """
-    models = {TURNWISE_SMALL: encoder, TURNWISE_RERANKER: reranker}
     for name, source in models.items():
         check_source(source, name == TURNWISE_RERANKER)
     out.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def build(encoder: Path, reranker: Path, out: Path = DATA, cards: Path = CARDS) 
         for name in models:
             shutil.rmtree(out / name, ignore_errors=True)
             (Path(temporary) / name).rename(out / name)
-    (out / CHECKSUMS).write_text(checksums(out, list(models)), encoding="utf-8")
+    (out / CHECKSUMS).write_text(checksums(out, NAMES), encoding="utf-8")
 
 
 def check_source(folder: Path, reranker: bool) -> None:
@@ -124,16 +124,20 @@ def checksums(folder: Path, names: Sequence[str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="Build the data of turnwise-weights from two trained models.")
-    parser.add_argument("--encoder", type=Path, required=True, help="folder of the trained encoder")
-    parser.add_argument("--reranker", type=Path, required=True, help="folder of the trained re-ranker")
+    parser = argparse.ArgumentParser(description="Build the data of turnwise-weights from trained models.")
+    parser.add_argument("--encoder", type=Path, help="folder of the trained encoder")
+    parser.add_argument("--reranker", type=Path, help="folder of the trained re-ranker")
     parser.add_argument("--out", type=Path, default=DATA, help="folder to write; by default that of the package")
     options = parser.parse_args(arguments)
+    given = {TURNWISE_SMALL: options.encoder, TURNWISE_RERANKER: options.reranker}
+    models = {name: folder for name, folder in given.items() if folder}
+    if not models:
+        parser.error("give --encoder, --reranker, or both")
     try:
-        build(options.encoder, options.reranker, options.out)
+        build(models, options.out)
     except TurnwiseError as error:
         parser.exit(1, f"{error}\n")
-    for name in (TURNWISE_SMALL, TURNWISE_RERANKER):
+    for name in models:
         size = sum(path.stat().st_size for path in (options.out / name).rglob("*") if path.is_file())
         sys.stdout.write(f"{options.out / name}: {size / 2**20:,.1f} MiB\n")
 

@@ -43,6 +43,10 @@ CONTEXT, CANDIDATES = ["hello", "I want to book a table"], ["yes, for which day?
 
 PACKAGE = importlib.util.find_spec("turnwise_weights")
 needs_weights = pytest.mark.skipif(PACKAGE is None, reason="turnwise-weights is not installed: pip install ./weights")
+needs_reranker = pytest.mark.skipif(
+    PACKAGE is None or not (Path(str(PACKAGE.origin)).parent / TURNWISE_RERANKER).is_dir(),
+    reason="turnwise-weights has no re-ranker yet",
+)
 
 
 def dtypes(model: nn.Module) -> set[torch.dtype]:
@@ -94,8 +98,9 @@ def test_every_file_has_its_checksum() -> None:
     check_checksums(locate_model(TURNWISE_SMALL).parent)
 
 
-@needs_weights
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(TURNWISE_SMALL, marks=needs_weights), pytest.param(TURNWISE_RERANKER, marks=needs_reranker)]
+)
 def test_folders_hold_half_precision_weights_a_card_and_training_data(name: str) -> None:
     folder = locate_model(name)
     files = {path.name for path in folder.iterdir()}
@@ -105,26 +110,30 @@ def test_folders_hold_half_precision_weights_a_card_and_training_data(name: str)
 
 
 @needs_weights
-def test_models_load_by_name_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoder_loads_by_name_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any) -> None:
         raise AssertionError("loading a packaged model must not use the network")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     assert Encoder.load(TURNWISE_SMALL).encode(TEXTS).shape == (len(TEXTS), 384)
-    assert Reranker.load(TURNWISE_RERANKER).score(CONTEXT, CANDIDATES).shape == (len(CANDIDATES),)
 
 
 @needs_weights
-def test_models_compute_in_single_precision(encoder: Encoder, reranker: Reranker) -> None:
-    assert dtypes(encoder) == dtypes(reranker) == {torch.float32}
+def test_encoder_computes_in_single_precision(encoder: Encoder) -> None:
+    assert dtypes(encoder) == {torch.float32}
     assert AutoModel.from_pretrained(locate_model(TURNWISE_SMALL)).dtype == torch.float32
 
 
 @needs_weights
-def test_sentence_transformers_gives_the_same_vectors_and_scores(encoder: Encoder, reranker: Reranker) -> None:
+def test_sentence_transformers_gives_the_same_vectors(encoder: Encoder) -> None:
     reference = SentenceTransformer(str(locate_model(TURNWISE_SMALL)), device="cpu")
     assert dtypes(reference) == {torch.float32}
     np.testing.assert_allclose(encoder.encode(TEXTS), reference.encode(TEXTS), atol=1e-5, rtol=0)
+
+
+@needs_reranker
+def test_sentence_transformers_gives_the_same_scores(reranker: Reranker) -> None:
+    assert dtypes(reranker) == {torch.float32}
     scores = predict(locate_model(TURNWISE_RERANKER))
     np.testing.assert_allclose(reranker.score(CONTEXT, CANDIDATES), scores, atol=1e-5, rtol=0)
 
@@ -137,7 +146,7 @@ def test_fingerprint_and_identity_are_those_of_every_load(encoder: Encoder) -> N
     assert model.training_data is not None
 
 
-@needs_weights
+@needs_reranker
 def test_reranker_is_found_by_name_where_models_are_loaded(encoder: Encoder, reranker: Reranker) -> None:
     model = load_model(TURNWISE_RERANKER)
     assert model.encoder is None and model.scorer is not None
@@ -211,7 +220,7 @@ def built(script: ModuleType, trained: dict[str, Path], tmp_path_factory: pytest
     place = tmp_path_factory.mktemp("built")
     (place / "cards").mkdir()
     (place / "cards" / f"{TURNWISE_SMALL}.md").write_text("# The card of the release\n")
-    script.build(trained[TURNWISE_SMALL], trained[TURNWISE_RERANKER], place / "package", place / "cards")
+    script.build(trained, place / "package", place / "cards")
     return place / "package"
 
 
@@ -280,8 +289,23 @@ def test_configuration_asks_for_single_precision_and_names_no_path(
 
 
 def test_building_a_release_again_changes_nothing(script: ModuleType, built: Path, tmp_path: Path) -> None:
-    script.build(built / TURNWISE_SMALL, built / TURNWISE_RERANKER, tmp_path, tmp_path / "cards")
+    script.build({name: built / name for name in NAMES}, tmp_path, tmp_path / "cards")
     assert listed_files(tmp_path) == listed_files(built)
+
+
+def test_models_are_built_one_by_one(
+    script: ModuleType, trained: dict[str, Path], built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "package"
+    script.main(["--encoder", str(trained[TURNWISE_SMALL]), "--out", str(package)])
+    check_checksums(package)
+    assert {file.split("/")[0] for file in listed_files(package)} == {TURNWISE_SMALL}
+    script.main(["--reranker", str(trained[TURNWISE_RERANKER]), "--out", str(package)])
+    check_checksums(package)
+    assert {file.split("/")[0] for file in listed_files(package)} == set(NAMES)
+    with pytest.raises(SystemExit) as stop:
+        script.main([])
+    assert stop.value.code == 2 and "give --encoder, --reranker, or both" in capsys.readouterr().err
 
 
 def test_folders_that_cannot_be_released_leave_the_package_as_it_is(
