@@ -156,7 +156,7 @@ def test_reranker_is_found_by_name_where_models_are_loaded(encoder: Encoder, rer
     assert {each.text for each in selector.select(CONTEXT, k=2)} == set(CANDIDATES[:2])
     with pytest.raises(BackboneError, match="holds a re-ranker, not an encoder"):
         Encoder.load(TURNWISE_RERANKER)
-    with pytest.raises(BackboneError, match=r"is not a turnwise re-ranker: .*'turnwise-reranker'"):
+    with pytest.raises(BackboneError, match="is not a turnwise re-ranker"):
         Reranker.load(TURNWISE_SMALL)
 
 
