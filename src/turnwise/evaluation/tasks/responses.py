@@ -134,7 +134,8 @@ def rank_responses(
 
     Examples without a correct response are left out. With several, the value is the proportion of them among the first
     k. The context is the whole history, newest turn last, truncated from its head (the authors' code truncates from the
-    end, and so loses the newest turns), or only the last turn, which the setting's name says unless one is given.
+    end, and so loses the newest turns), or only the last turn; `setting` replaces the
+    default name, which says which of the two it is.
     """
     answerable = with_answers(examples, dataset)
     ranks = _rank_candidates(cosine_scores(encoder, answerable, context), answerable)
