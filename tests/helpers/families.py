@@ -7,10 +7,12 @@ wrong.
 import copy
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from torch import nn
 from transformers import (
     AutoModel,
     BertConfig,
@@ -28,8 +30,11 @@ from transformers import (
     XLMRobertaConfig,
 )
 
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.inputs import END_OF_TURN, MARKS, RerankerTask
 from turnwise.models.backbone.stream import Tokens
 from turnwise.models.encoder import Encoder
+from turnwise.models.reranker import Reranker
 
 UNPADDED = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "modernbert", "gpt2")
 BUCKETED = ("mpnet", "t5")
@@ -162,3 +167,18 @@ def perturbed(encoder: Encoder, seed: int = 1) -> Encoder:
         for parameter in other.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=random))
     return other
+
+
+def make_reranker(
+    folder: Path | str,
+    max_length: int | None = None,
+    tasks: tuple[RerankerTask, ...] = get_args(RerankerTask),
+    seed: int = 0,
+) -> Reranker:
+    """A re-ranker with heads drawn at random, large enough for scores to differ."""
+    torch.manual_seed(seed)
+    backbone = Backbone.load(folder)
+    backbone.add_tokens((END_OF_TURN, *MARKS.values()))
+    # marks initialised around one mean would be almost equal
+    nn.init.normal_(backbone.model.get_input_embeddings().weight[-4:], std=0.3)
+    return Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in tasks}, max_length).eval()

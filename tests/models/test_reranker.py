@@ -12,15 +12,11 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import CrossEncoder
-from torch import nn
 
 import turnwise
-from tests.helpers.families import LONGEST, WORDS, plain_model
+from tests.helpers.families import LONGEST, WORDS, make_reranker, plain_model
 from turnwise.core.dialogue import SYSTEM, USER, Turn
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import (
-    END_OF_TURN,
-    MARKS,
     MarkedInput,
     RerankerTask,
     marked_input,
@@ -39,18 +35,6 @@ FAMILIES = ["bert", "electra", "roberta"]
 OTHERS = [
     pytest.param(family, marks=pytest.mark.full) for family in ("distilbert", "xlm-roberta", "modernbert", "mpnet")
 ]
-
-
-def make_reranker(
-    folder: Path | str, max_length: int | None = None, tasks: tuple[RerankerTask, ...] = TASKS
-) -> Reranker:
-    """A re-ranker with heads drawn at random, large enough for scores to differ."""
-    torch.manual_seed(0)
-    backbone = Backbone.load(folder)
-    backbone.add_tokens((END_OF_TURN, *MARKS.values()))
-    # marks initialised around one mean would be almost equal
-    nn.init.normal_(backbone.model.get_input_embeddings().weight[-4:], std=0.3)
-    return Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in tasks}, max_length).eval()
 
 
 def words(chosen: random.Random, longest: int) -> str:

@@ -12,9 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.families import perturbed
+from tests.helpers.families import make_reranker, perturbed
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.reranker import Reranker
 from turnwise.models.soup import SoupError, average_weights
 
 
@@ -28,8 +29,13 @@ def second(first: Encoder) -> Encoder:
     return perturbed(first)
 
 
-def weights(encoder: Encoder) -> dict[str, np.ndarray]:
-    return {name: value.numpy().copy() for name, value in encoder.state_dict().items()}
+@pytest.fixture(scope="module")
+def rerankers(tiny_folder: Callable[[str], Path]) -> tuple[Reranker, Reranker]:
+    return make_reranker(tiny_folder("bert"), seed=0), make_reranker(tiny_folder("bert"), seed=1)
+
+
+def weights(model: Encoder | Reranker) -> dict[str, np.ndarray]:
+    return {name: value.numpy().copy() for name, value in model.state_dict().items()}
 
 
 def same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> bool:
@@ -93,7 +99,35 @@ def test_different_dropout_is_ignored(first: Encoder, second: Encoder) -> None:
     assert same(weights(average_weights(first, dropped, 0.5)), weights(average_weights(first, second, 0.5)))
 
 
+def test_rerankers_are_averaged_with_their_heads(rerankers: tuple[Reranker, Reranker]) -> None:
+    ours, theirs, average = (weights(model) for model in (*rerankers, average_weights(*rerankers, 0.25)))
+    assert {"heads.selection.weight", "heads.search.bias"} < average.keys()
+    for name, value in average.items():
+        np.testing.assert_allclose(value, 0.75 * ours[name] + 0.25 * theirs[name], rtol=1e-5, atol=1e-6)
+
+
 # ---- incompatible models
+
+
+def test_an_encoder_and_a_reranker_are_rejected(first: Encoder, rerankers: tuple[Reranker, Reranker]) -> None:
+    with pytest.raises(SoupError, match="an encoder and a re-ranker cannot be averaged"):
+        average_weights(first, rerankers[0], 0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda reranker: setattr(reranker, "window", 3), "window 5 and 3"),
+        (lambda reranker: reranker.heads.pop("search"), r"2 weights, such as heads\.search\.\w+, which only one has"),
+    ],
+)
+def test_rerankers_that_differ_in_more_than_weights_are_rejected(
+    rerankers: tuple[Reranker, Reranker], change: Callable[[Reranker], None], message: str
+) -> None:
+    other = copy.deepcopy(rerankers[1])
+    change(other)
+    with pytest.raises(SoupError, match=message):
+        average_weights(rerankers[0], other, 0.5)
 
 
 @pytest.mark.parametrize("ratio", [-0.001, 1.001, float("nan"), float("inf")])

@@ -113,6 +113,31 @@ def test_an_objective_reads_the_stores_it_names(
     train(run, two_stores, tmp_path / "run")
 
 
+@pytest.mark.parametrize(("options", "numbers"), [("[one]", [1]), ("[table], stores: [one, two]", [0])])
+def test_an_objective_reads_no_store_that_it_excludes(
+    options: str, numbers: list[int], tmp_path: Path, two_stores: Corpus
+) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"backbone: {backbone()}\nobjectives: {{pairs: {{exclude_stores: {options}}}}}\n")
+    assert load_recipe(path).selected_stores(two_stores.stores) == {"pairs": numbers}
+
+
+@pytest.mark.parametrize(
+    ("excluded", "message"),
+    [
+        ("[three]", r"objectives\.pairs\.exclude_stores: no store or reader is named three; this run reads one, two"),
+        ("[one, two]", r"objectives\.pairs: no store is left to read, of one, two\. Add one with --corpus"),
+    ],
+)
+def test_exclusions_that_leave_or_name_nothing_are_reported(
+    excluded: str, message: str, tmp_path: Path, two_stores: Corpus
+) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"backbone: {backbone()}\nobjectives: {{pairs: {{exclude_stores: {excluded}}}}}\n")
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(path).selected_stores(two_stores.stores)
+
+
 def test_unknown_stores_are_reported(tmp_path: Path, two_stores: Corpus) -> None:
     run = load_recipe(from_stores(tmp_path, "[two, three]"))
     with pytest.raises(RecipeError, match="no store or reader is named three; this run reads one, two"):

@@ -196,7 +196,8 @@ def finish(run_recipe: Path, place: Path) -> None:
 def test_killed_and_resumed_runs_have_bit_identical_weights(name: str, seed: int, tmp_path: Path) -> None:
     """SIGKILL at random moments, also while a checkpoint is being written, and then resume to the end."""
     # a checkpoint every fourth step, so that it falls before windows of each of WMDC's three sizes
-    changes = ["steps=40", "checkpoint_every=4", "optimizer=adamw", "schedule=linear", "ema=0.9", "workers=2"]
+    averages = ["ema=0.9", "start_share=0.2"]
+    changes = ["steps=40", "checkpoint_every=4", "optimizer=adamw", "schedule=linear", *averages, "workers=2"]
     recipe_file = tmp_path / "recipe.yaml"
     recipe_file.write_text(recipe(name, *changes).to_yaml())
     uninterrupted = folder() / f"uninterrupted-{name}"
@@ -222,6 +223,31 @@ def test_killed_and_resumed_runs_have_bit_identical_weights(name: str, seed: int
     expect_identical(uninterrupted, place)
     steps = [line["step"] for line in read_metrics(place)]
     assert steps == list(range(1, 41))
+
+
+@pytest.mark.parametrize("averages", [[], ["ema=0.9"]])
+def test_start_share_saves_the_soup_of_start_and_trained_weights(averages: list[str], tmp_path: Path) -> None:
+    def probe(model: Encoder) -> dict[str, float]:  # sees the weights that would be saved
+        return {"weight": float(model.backbone.layer_list()[0].output.dense.weight[0, 0])}
+
+    changes = ["frozen_embeddings=true", "probe_every=2", *averages]
+    train(recipe("dse", *changes), corpus(), tmp_path / "trained", probe=probe)
+    train(recipe("dse", *changes, "start_share=0.3"), corpus(), tmp_path / "mixed", probe=probe)
+    start = Encoder.load(backbone(), device="cpu").backbone.model.state_dict()
+    trained, mixed = weights(tmp_path / "trained"), weights(tmp_path / "mixed")
+    for name, value in mixed.items():
+        torch.testing.assert_close(value, 0.3 * start[name] + 0.7 * trained[name], rtol=0, atol=1e-6)
+    assert any(not torch.allclose(value, trained[name], atol=1e-4) for name, value in mixed.items())
+    probed = [
+        [line["probe.weight"] for line in read_metrics(tmp_path / run) if "probe.weight" in line]
+        for run in ("trained", "mixed")
+    ]
+    assert len(probed[0]) == 4
+    for before, after in zip(*probed, strict=True):
+        assert after == pytest.approx(0.3 * probed[0][0] + 0.7 * before, abs=1e-6)
+    checkpoints = [latest_checkpoint(tmp_path / run / "checkpoints") for run in ("trained", "mixed")]
+    first, second = (load_file(place / "parameters.safetensors") for place in checkpoints if place)
+    assert are_identical(first, second)  # training does not see the average
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3, 5])

@@ -56,6 +56,7 @@ def test_yaml_round_trip(tmp_path: Path) -> None:
         (["objectives.magic.weight=1"], "there is no objective 'magic'"),
         (["warmup=2"], "warmup must be at least 0 and below 1, got 2.0"),
         (["ema=1"], "ema must be at least 0 and below 1, got 1.0"),
+        (["start_share=1"], "start_share must be at least 0 and below 1, got 1.0"),
         (["keep=0"], "1 or more"),
         (["least_turns=0"], "1 or more"),
         (["frozen_layers=most"], "expected int or 'half'"),
@@ -132,7 +133,8 @@ def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None
     data = read_corpus(nli(needs[name])) if name in needs else corpus()
     stores = {store for options in recipe.objectives.values() for store in options.get("stores", ())}
     if stores:
-        data = read_corpus(*[store_named(store) for store in sorted(stores)])
+        others = {"logs"} if any("exclude_stores" in options for options in recipe.objectives.values()) else set()
+        data = read_corpus(*[store_named(store) for store in sorted(stores | others)])
     train(recipe, data, tmp_path / "model")
     assert (tmp_path / "model" / "model.safetensors").is_file()
     assert len((tmp_path / "model" / "metrics.jsonl").read_text().splitlines()) == 1

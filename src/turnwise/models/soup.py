@@ -1,10 +1,11 @@
-"""Weight averaging ("model soups"): the encoders between two others of the same architecture.
+"""Weight averaging ("model soups"): the models between two others of the same architecture.
 
 Training gains on some tasks and loses on others. Between the weights before and after training, the gains may be kept
 and the losses regained (Wortsman et al., 2022, 'Robust fine-tuning of zero-shot models' and 'Model soups').
 """
 
 import copy
+from typing import Any, TypeVar
 
 import torch
 
@@ -12,6 +13,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.membership import TrainingData
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import tokenizer_definition
+from turnwise.models.reranker import Reranker
 
 #: Keys of a configuration that do not change the vectors of given weights.
 _KEYS_WITHOUT_EFFECT = {
@@ -20,14 +22,18 @@ _KEYS_WITHOUT_EFFECT = {
 }
 
 
+#: Two encoders, or two re-rankers.
+AnyModel = TypeVar("AnyModel", bound=Encoder | Reranker)
+
+
 class SoupError(TurnwiseError):
     """Two models cannot be averaged, or the result cannot be written."""
 
 
-def average_weights(first: Encoder, second: Encoder, ratio: float) -> Encoder:
-    """Return the encoder whose weights are (1 - ratio) · first + ratio · second, computed in float32.
+def average_weights(first: AnyModel, second: AnyModel, ratio: float) -> AnyModel:
+    """Return the model whose weights are (1 - ratio) · first + ratio · second, computed in float32.
 
-    At the ratios 0 and 1 it is one of the two, bit for bit. The two encoders stay unchanged. The maximum length of the
+    At the ratios 0 and 1 it is one of the two, bit for bit. The two models stay unchanged. The maximum length of the
     result is the smaller one of the two.
     """
     check_ratio(ratio)
@@ -44,7 +50,8 @@ def average_weights(first: Encoder, second: Encoder, ratio: float) -> Encoder:
                     value.copy_((1 - ratio) * first_weights[name].float() + ratio * other)
     average.training_data = TrainingData.union([first.training_data, second.training_data])
     average.max_length = min(first.max_length, second.max_length)
-    return average.eval()
+    average.eval()
+    return average
 
 
 def check_ratio(ratio: float) -> None:
@@ -53,19 +60,13 @@ def check_ratio(ratio: float) -> None:
         raise SoupError(f"the ratio must be between 0 (the first model) and 1 (the second model), got {ratio:g}")
 
 
-def check_same_architecture(first: Encoder, second: Encoder) -> None:
-    """Raise a SoupError if two encoders differ in more than their weights and their maximum length."""
-    differences = [
-        f"{name} {ours!r} and {theirs!r}"
-        for name, ours, theirs in (
-            ("pooling", first.pooling, second.pooling),
-            ("joining turns by", first.style, second.style),
-            ("normalised vectors", first.normalise, second.normalise),
-            ("special tokens", *(encoder.backbone.tokenizer.special_tokens_map for encoder in (first, second))),
-        )
-        if ours != theirs
-    ]
-    added = [set(encoder.backbone.tokenizer.get_added_vocab()) for encoder in (first, second)]
+def check_same_architecture(first: Encoder | Reranker, second: Encoder | Reranker) -> None:
+    """Raise a SoupError if two models differ in more than their weights and their maximum length."""
+    if isinstance(first, Encoder) != isinstance(second, Encoder):
+        raise SoupError("an encoder and a re-ranker cannot be averaged: give two of a kind")
+    ours, theirs = _settings(first), _settings(second)
+    differences = [f"{name} {ours[name]!r} and {theirs[name]!r}" for name in ours if ours[name] != theirs[name]]
+    added = [set(model.backbone.tokenizer.get_added_vocab()) for model in (first, second)]
     if tokens := sorted(added[0] ^ added[1]):
         differences.append(f"added tokens of only one ({', '.join(tokens[:3])}{', …' if len(tokens) > 3 else ''})")
     if parts := _differing_tokenizer_parts(first, second):
@@ -80,13 +81,22 @@ def check_same_architecture(first: Encoder, second: Encoder) -> None:
         )
 
 
-def _differing_tokenizer_parts(first: Encoder, second: Encoder) -> list[str]:
-    ours, theirs = (tokenizer_definition(encoder.backbone.tokenizer) for encoder in (first, second))
+def _settings(model: Encoder | Reranker) -> dict[str, Any]:
+    """Return the settings that two models must share."""
+    tokens = {"special tokens": model.backbone.tokenizer.special_tokens_map}
+    if isinstance(model, Reranker):
+        return {"window": model.window, **tokens}
+    own = {"pooling": model.pooling, "joining turns by": model.style, "normalised vectors": model.normalise}
+    return {**own, **tokens}
+
+
+def _differing_tokenizer_parts(first: Encoder | Reranker, second: Encoder | Reranker) -> list[str]:
+    ours, theirs = (tokenizer_definition(model.backbone.tokenizer) for model in (first, second))
     parts = [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]
     return list(dict.fromkeys("vocabulary" if name in ("model", "added_tokens") else name for name in parts))
 
 
-def _differing_weights(first: Encoder, second: Encoder) -> list[str]:
+def _differing_weights(first: Encoder | Reranker, second: Encoder | Reranker) -> list[str]:
     """Return the weights that only one model has, that differ in shape, and integer buffers that differ in value."""
     ours, theirs = first.state_dict(), second.state_dict()
     differences = [f"{name}, which only one has" for name in sorted(ours.keys() ^ theirs.keys())]
@@ -99,9 +109,9 @@ def _differing_weights(first: Encoder, second: Encoder) -> list[str]:
     return differences
 
 
-def _differing_config_keys(first: Encoder, second: Encoder) -> list[str]:
+def _differing_config_keys(first: Encoder | Reranker, second: Encoder | Reranker) -> list[str]:
     """Return the configuration keys that change what equal weights compute, such as the number of attention heads."""
-    ours, theirs = (encoder.backbone.model.config.to_dict() for encoder in (first, second))
+    ours, theirs = (model.backbone.model.config.to_dict() for model in (first, second))
     keys = [
         key
         for key in sorted(ours.keys() | theirs.keys())

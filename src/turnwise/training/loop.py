@@ -263,7 +263,7 @@ class Trainer:
                     self.folder.checkpoints.wait()
 
     def finish(self) -> None:
-        """Save the finished model, with the moving average of its weights if there is one."""
+        """Save the finished model, with the averages that the recipe asks for."""
         self._log.close()
         self.step.use_average()
         self.setup.model.eval()

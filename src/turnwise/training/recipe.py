@@ -39,6 +39,7 @@ SMALLEST_BUFFER = 64
 _LOOP_OPTIONS: dict[str, tuple[Any, float | None]] = {
     "objective": (str, None),
     "stores": (tuple[str, ...], None),
+    "exclude_stores": (tuple[str, ...], None),
     "weight": (float, 0),
     "batch_size": (int, 2),
     "head_learning_rate": (float | None, 0),
@@ -70,8 +71,9 @@ class Recipe:
     """The configuration of a training run."""
 
     #: Name → options; `weight` (1) multiplies its loss, `batch_size` and `head_learning_rate` override the recipe's,
-    #: `stores` are those that it reads (all), by their folders' names or the readers that imported them. An objective
-    #: that is used twice needs two names: `objective` is then which one it is.
+    #: `stores` are those that it reads (all), `exclude_stores` those that it does not read, by their folders' names or
+    #: the readers that imported them. An objective that is used twice needs two names: `objective` is then which one it
+    #: is.
     objectives: dict[str, dict[str, Any]]
     backbone: str = "minilm"  # the model to start from: a packaged model, a folder, a Hugging Face id
     pooling: Pooling | None = None  # how token states become vectors; None: the backbone's own, or the mean
@@ -101,6 +103,7 @@ class Recipe:
     #: Tokens encoded at once; for larger batches gradients are cached. None: as many as fit the machine.
     tokens_per_forward: int | None = None
     ema: float = 0.0  # decay of an exponential moving average of the weights, which is then what is saved; 0: none
+    start_share: float = 0.0  # share of the starting weights in the encoder that is saved; the rest is what was trained
     seed: int = 1  # of all random numbers
     #: How many examples are shuffled together, in blocks of neighbours drawn from everywhere; None: all at once.
     shuffle_buffer: int | None = None
@@ -132,7 +135,7 @@ class Recipe:
         for key, word in (("probe_every", "epoch"), ("frozen_layers", "half")):
             if getattr(self, key) != word and getattr(self, key) < 0:
                 raise RecipeError(f"{key} must be 0 or more, or {word}; got {getattr(self, key)}")
-        for key in ("warmup", "ema"):
+        for key in ("warmup", "ema", "start_share"):
             if not 0 <= getattr(self, key) < 1:
                 raise RecipeError(f"{key} must be at least 0 and below 1, got {getattr(self, key)}")
         if not 0 < self.corpus_share <= 1:
@@ -182,21 +185,31 @@ class Recipe:
         """Return the numbers of the stores that objectives read; those that read all are left out.
 
         Raises:
-            RecipeError: if an objective names a store that is not given.
+            RecipeError: if an objective names a store that is not given, or no store is left for it.
         """
+        folders = [store.folder.resolve().name for store in stores]
+        names = [{folder, store.manifest.get("reader")} for folder, store in zip(folders, stores, strict=True)]
         selected = {}
-        for name, options in self.objectives.items():
-            wanted = options.get("stores")
-            if wanted is None:
+        for objective, options in self.objectives.items():
+            wanted, excluded = options.get("stores"), options.get("exclude_stores")
+            if wanted is None and excluded is None:
                 continue
-            names = [{store.folder.resolve().name, store.manifest.get("reader")} for store in stores]
-            missing = [each for each in wanted if not any(each in known for known in names)]
-            if missing:
+            for key, listed in (("stores", wanted or ()), ("exclude_stores", excluded or ())):
+                missing = [each for each in listed if not any(each in known for known in names)]
+                if missing:
+                    raise RecipeError(
+                        f"objectives.{objective}.{key}: no store or reader is named {', '.join(missing)}; this run"
+                        f" reads {', '.join(folders)}. Add the store with --corpus"
+                    )
+            selected[objective] = [
+                number
+                for number, known in enumerate(names)
+                if (wanted is None or known & set(wanted)) and not known & set(excluded or ())
+            ]
+            if not selected[objective]:
                 raise RecipeError(
-                    f"objectives.{name}.stores: no store or reader is named {', '.join(missing)}; this run reads"
-                    f" {', '.join(store.folder.resolve().name for store in stores)}"
+                    f"objectives.{objective}: no store is left to read, of {', '.join(folders)}. Add one with --corpus"
                 )
-            selected[name] = [number for number, known in enumerate(names) if known & set(wanted)]
         return selected
 
     def weight(self, objective: str) -> float:

@@ -51,6 +51,10 @@ _LONG_RUN = 4_000
 _ONE_CYCLE_START, _ONE_CYCLE_END, _ONE_CYCLE_RISE = 1 / 25, 1 / 25 / 1e4, 0.3
 
 
+#: How names of the encoder's parameters start, unlike those of heads.
+_ENCODER = "encoder."
+
+
 class TrainingStep:
     """Makes the steps of a run; call `start` before the first one, after a checkpoint is restored."""
 
@@ -65,6 +69,12 @@ class TrainingStep:
         values = self.parameters.items() if setup.recipe.ema else ()
         #: The exponential moving average of the parameters; empty if the recipe asks for none.
         self.average = {name: value.detach().clone() for name, value in values}
+        #: The encoder's starting weights; empty if the saved model has no share of them.
+        self._start = {
+            name: value.detach().clone()
+            for name, value in self.parameters.items()
+            if setup.recipe.start_share and name.startswith(_ENCODER)
+        }
         self._diverged = torch.zeros((), dtype=torch.bool, device=self._device)
 
     def start(self) -> None:
@@ -160,14 +170,16 @@ class TrainingStep:
 
     @torch.no_grad()
     def use_average(self) -> None:
-        """Replace the parameters by their moving average, if there is one."""
+        """Replace the parameters by those to save: their moving average, mixed with the starting weights."""
         for name, value in self.average.items():
             self.parameters[name].copy_(value)
+        for name, value in self._start.items():
+            self.parameters[name].lerp_(value, self._setup.recipe.start_share)
 
     @contextlib.contextmanager
     def averaged_parameters(self) -> Iterator[None]:
-        """Use the moving average within a block."""
-        saved = {name: self.parameters[name].detach().clone() for name in self.average}
+        """Use the parameters to save within a block."""
+        saved = {name: self.parameters[name].detach().clone() for name in self.average.keys() | self._start.keys()}
         self.use_average()
         with torch.no_grad():
             yield
@@ -186,7 +198,7 @@ def _trained_parameters(setup: "TrainingSetup") -> dict[str, nn.Parameter]:
         raise TrainingError(f"frozen_layers must be at most {backbone.layers}, the backbone's layers; got {frozen}")
     for layer in backbone.layer_list()[:frozen]:
         layer.requires_grad_(False)
-    parameters = {f"encoder.{name}": value for name, value in setup.encoder.named_parameters() if value.requires_grad}
+    parameters = {f"{_ENCODER}{name}": value for name, value in setup.encoder.named_parameters() if value.requires_grad}
     owners: dict[nn.Module, TrainedObjective] = {}  # of heads, which objectives of one task share
     for part in setup.parts:
         owners.setdefault(part.heads, part)

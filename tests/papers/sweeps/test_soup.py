@@ -12,7 +12,7 @@ import typer
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from tests.helpers.families import perturbed
+from tests.helpers.families import make_reranker, perturbed
 from turnwise import evaluate
 from turnwise.cli.experiments import soup_command
 from turnwise.evaluation.datasets.dataset import Dataset
@@ -20,6 +20,7 @@ from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.reranker import Reranker
 from turnwise.models.soup import SoupError, average_weights
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.soup import evaluate_soups, write_soup, write_soups
@@ -250,6 +251,16 @@ def test_command_writes_one_model(folders: tuple[Path, Path], tmp_path: Path) ->
     ours, theirs = (load_file(folder / "model.safetensors") for folder in folders)
     for name, value in load_file(tmp_path / "half" / "model.safetensors").items():
         torch.testing.assert_close(value, (ours[name] + theirs[name]) / 2)
+
+
+def test_command_averages_rerankers(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    first, second = (make_reranker(tiny_folder("bert"), seed=seed) for seed in (0, 1))
+    first.save(tmp_path / "first")
+    second.save(tmp_path / "second")
+    run(tmp_path / "first", tmp_path / "second", "--ratio", 0.3, "--out", tmp_path / "soup")
+    context, candidates = ["where is it"], ["yes please", "no thanks", "the hotel"]
+    scores = Reranker.load(tmp_path / "soup", device="cpu").score(context, candidates)
+    np.testing.assert_array_equal(scores, average_weights(first, second, 0.3).score(context, candidates))
 
 
 def test_command_writes_several_models(folders: tuple[Path, Path], tmp_path: Path) -> None:

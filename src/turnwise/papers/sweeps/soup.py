@@ -1,6 +1,6 @@
-"""Write and evaluate model soups: the encoders between two others, over the ratio of their weights.
+"""Write and evaluate model soups: the models between two others, over the ratio of their weights.
 
-OUT/models/RATIO/                      a soup, as `Encoder.save` writes it; soup.json names the two models
+OUT/models/RATIO/                      a soup, as `save` writes it; soup.json names the two models
 OUT/models/RATIO/evaluation/           its results
 OUT/results.json, table.md, report.html, curves/    all ratios together
 """
@@ -12,10 +12,12 @@ from typing import Any
 
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
+from turnwise.models.backbone.source import locate_model
 from turnwise.models.encoder import Encoder
-from turnwise.models.identity import encoder_fingerprint
-from turnwise.models.loading import wrap_model
+from turnwise.models.identity import encoder_fingerprint, reranker_fingerprint
+from turnwise.models.loading import load_folder
 from turnwise.models.model_card import model_card_header
+from turnwise.models.reranker import Reranker, is_reranker
 from turnwise.models.soup import SoupError, average_weights, check_ratio, check_same_architecture
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.report import write_experiment
@@ -27,25 +29,34 @@ _DESCRIPTION = "soup.json"
 class _ModelPair:
     def __init__(self, first: str | Path, second: str | Path):
         self.names = (str(first), str(second))
-        self.encoders = (Encoder.load(first), Encoder.load(second))
+        self.models = (_load(first), _load(second))
+        check_same_architecture(*self.models)
 
     def describe(self) -> dict[str, Any]:
-        pairs = zip(("first", "second"), self.names, self.encoders, strict=True)
-        return {key: {"model": name, "fingerprint": encoder_fingerprint(encoder)} for key, name, encoder in pairs}
+        pairs = zip(("first", "second"), self.names, self.models, strict=True)
+        return {key: {"model": name, "fingerprint": _fingerprint(model)} for key, name, model in pairs}
 
     def write_soup(self, ratio: float, folder: Path) -> None:
         """Write the soup of a ratio; the folder appears complete or not at all."""
         _check_empty(folder)
-        encoder = average_weights(*self.encoders, ratio)
+        soup = average_weights(*self.models, ratio)
         temporary = folder.with_name(f"{folder.name}.writing")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.parent.mkdir(parents=True, exist_ok=True)
-        encoder.save(temporary, _model_card(self.names, ratio, folder.name))
+        soup.save(temporary, _model_card(self.names, ratio, folder.name))
         description = {**self.describe(), "ratio": ratio, "turnwise": __version__}
         write_json(temporary / _DESCRIPTION, description)
         if folder.is_dir():
             folder.rmdir()  # it is empty
         temporary.rename(folder)
+
+
+def _load(name: str | Path) -> Encoder | Reranker:
+    return Reranker.load(name) if is_reranker(locate_model(name)) else Encoder.load(name)
+
+
+def _fingerprint(model: Encoder | Reranker) -> str:
+    return reranker_fingerprint(model) if isinstance(model, Reranker) else encoder_fingerprint(model)
 
 
 def write_soup(first: str | Path, second: str | Path, ratio: float, out: Path | str) -> None:
@@ -72,7 +83,6 @@ def write_soups(
     names = sorted({_format_ratio(ratio) for ratio in ratios}, key=float)
     folders = {float(name): out / "models" / name for name in names}
     pair = _ModelPair(first, second)
-    check_same_architecture(*pair.encoders)
     _check_same_pair(out, pair)
     for number, (ratio, folder) in enumerate(folders.items()):
         progress("soups", number, len(folders))
@@ -103,7 +113,7 @@ def evaluate_soups(
     for number, (ratio, folder) in enumerate(folders.items()):
         name = f"ratio {_format_ratio(ratio)}"
         progress(f"evaluating: {name}", number, len(folders))
-        results = evaluation.evaluate(wrap_model(Encoder.load(folder), name), folder / "evaluation", progress)
+        results = evaluation.evaluate(load_folder(folder, name), folder / "evaluation", progress)
         points.append(SweepPoint(name, {"ratio": ratio}, folder, results))
         write_experiment(points, ("ratio",), out, "Soups", [remark])
     progress("evaluating: done", len(folders), len(folders))
@@ -139,4 +149,4 @@ def _model_card(names: tuple[str, str], ratio: float, folder: str) -> str:
     first, second = names
     formula = f": every weight is {1 - ratio:.12g} · `{first}` + {_format_ratio(ratio)} · `{second}`"
     licence = "Check the licences of both models and of their training data before you redistribute this model."
-    return "\n".join([*model_card_header("An encoder between two others", formula, folder), licence, ""])
+    return "\n".join([*model_card_header("A model between two others", formula, folder), licence, ""])
