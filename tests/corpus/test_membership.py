@@ -81,6 +81,8 @@ def test_stages_are_combined_and_saved(tmp_path: Path) -> None:
     assert TrainingData.load(tmp_path) is None
     both = TrainingData.union([first, None, second])
     assert both is not None and TrainingData.union([None]) is None
+    again = TrainingData.union([both, second])
+    assert again is not None and again.digest() == both.digest()
     both.save(tmp_path)
     loaded = TrainingData.load(tmp_path)
     assert loaded is not None

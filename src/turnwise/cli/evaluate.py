@@ -44,7 +44,7 @@ def evaluate_command(
         str | None,
         Option(
             help="Re-ranker to use beside the encoder, for the task selection and for scoring candidates: "
-            "a model folder or a Hugging Face id."
+            "turnwise-reranker, a model folder or a Hugging Face id."
         ),
     ] = None,
     fine_tuning: Annotated[

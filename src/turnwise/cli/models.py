@@ -250,7 +250,9 @@ def coherence_command(
     store: Annotated[Path, Argument(help="Store to check.")],
     model: Annotated[
         str,
-        Option(help="Re-ranker trained with the deletion task: a model folder or a Hugging Face id."),
+        Option(
+            help="Re-ranker trained with the deletion task: turnwise-reranker, a model folder or a Hugging Face id."
+        ),
     ],
     top: Annotated[int, Option(min=1, help="Maximum number of turns to list.")] = 20,
     threshold: Annotated[float, Option(min=0, max=1, help="List only turns with at least this score.")] = 0.0,

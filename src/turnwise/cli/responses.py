@@ -80,7 +80,9 @@ def suggest_command(
     table: Annotated[str, Argument(help="Table folder, or its URI on object storage.")],
     turns: Annotated[list[str], Argument(help="Conversation so far, one argument per turn; the last is the user's.")],
     model: Model = DEFAULT_ENCODER,
-    reranker: Annotated[str | None, Option(help="Re-ranker: a model folder or a Hugging Face id.")] = None,
+    reranker: Annotated[
+        str | None, Option(help="Re-ranker: turnwise-reranker, a model folder or a Hugging Face id.")
+    ] = None,
     top: Annotated[int, Option(min=1, help="Number of suggestions.")] = 5,
     k: Annotated[int, Option("--k", min=1, help="Number of distinct answers to retrieve.")] = 50,
     where: Annotated[

@@ -24,7 +24,10 @@ def serve_command(
     conversations: Annotated[str | None, Option(help="Table written by `turnwise conversations index`.")] = None,
     reranker: Annotated[
         str | None,
-        Option(help="Re-ranker for response suggestions and the coherence check: a model folder or a Hugging Face id."),
+        Option(
+            help="Re-ranker for response suggestions and the coherence check: turnwise-reranker, a model folder or a "
+            "Hugging Face id."
+        ),
     ] = None,
     map_folder: Annotated[
         Path | None, Option("--map", help="Folder written by `turnwise map`; it can be labelled on the page.")

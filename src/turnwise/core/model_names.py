@@ -5,12 +5,12 @@ from pathlib import Path
 #: all-MiniLM-L6-v2, which recipes, suites and benchmarks start from.
 MINILM = "minilm"
 
-#: The models of the package `turnwise-weights`: an encoder, and a re-ranker that is not released yet.
+#: The models of the package `turnwise-weights`: an encoder and a re-ranker.
 TURNWISE_SMALL = "turnwise-small"
 TURNWISE_RERANKER = "turnwise-reranker"
 
 #: All names that need no folder and no download.
-PACKAGED_MODELS = (TURNWISE_SMALL, MINILM)
+PACKAGED_MODELS = (TURNWISE_SMALL, TURNWISE_RERANKER, MINILM)
 
 #: The encoder of every command and class that is not given one.
 DEFAULT_ENCODER = TURNWISE_SMALL

@@ -182,13 +182,13 @@ class TrainingData:
 
     @classmethod
     def union(cls, parts: "Iterable[TrainingData | None]") -> "TrainingData | None":
-        """Return the data of several models or stages; None if none of them has any."""
+        """Return the data of several models or stages; None if none of them has any. Equal filters are kept once."""
         known = [part for part in parts if part is not None]
         if not known:
             return None
         return cls(
-            tuple(each for part in known for each in part.texts),
-            tuple(each for part in known for each in part.pairs),
+            _distinct(each for part in known for each in part.texts),
+            _distinct(each for part in known for each in part.pairs),
             tuple(dict.fromkeys(each for part in known for each in part.statements)),
         )
 
@@ -228,6 +228,10 @@ def save_training_data(data: TrainingData | None, folder: Path) -> None:
     (folder / TRAINING_DATA).unlink(missing_ok=True)
     if data is not None:
         data.save(folder)
+
+
+def _distinct(filters: Iterable[BloomFilter]) -> tuple[BloomFilter, ...]:
+    return tuple({each.bits.tobytes(): each for each in filters}.values())
 
 
 def _any_contains(filters: Sequence[BloomFilter], hashes: Hashes) -> Mask:

@@ -83,7 +83,7 @@ def load_model(name: str, pooling: Pooling | None = None, compressed: bool = Fal
     """Load a model by its name.
 
     Args:
-        name: a packaged model ('turnwise-small', 'minilm'), a model folder or a Hugging Face id;
+        name: a packaged model ('turnwise-small', 'turnwise-reranker', 'minilm'), a model folder or a Hugging Face id;
             'sentence-transformers:NAME' to encode with that library; 'SCHEME:REST' for a registered loader, such as
             'glove:FILE'; 'module:function' for a Python function from a list of texts to an array.
         pooling: replaces the model's own.

@@ -20,6 +20,7 @@ from torch import nn
 
 from turnwise.core.dialogue import Conversation, turn_texts
 from turnwise.core.files import read_json, write_json
+from turnwise.core.model_names import TURNWISE_RERANKER
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
 from turnwise.corpus.membership import TrainingData, save_training_data
@@ -203,13 +204,16 @@ class Reranker(nn.Module):
 
     @classmethod
     def load(cls, name: str | Path, *, device: str | torch.device | None = None) -> "Reranker":
-        """Load a re-ranker: a folder that `save` or `turnwise train` wrote, or a Hugging Face id.
+        """Load a re-ranker: 'turnwise-reranker', a folder that `save` or `turnwise train` wrote, or a Hugging Face id.
 
         `device` is a GPU if there is one, unless given.
         """
         folder = locate_model(name)
         if not is_reranker(folder):
-            raise BackboneError(f"{name} is not a turnwise re-ranker: train one, for example by `turnwise train ums`")
+            raise BackboneError(
+                f"{name} is not a turnwise re-ranker: train one, for example by `turnwise train ums`, or load "
+                f"'{TURNWISE_RERANKER}'"
+            )
         settings = read_json(folder / DESCRIPTION_FILE)
         backbone = Backbone.load(folder)
         backbone.tokenizer.truncation_side = "right"  # 'left' is for a CrossEncoder: an encoder made of this cuts ends

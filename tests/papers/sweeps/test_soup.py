@@ -261,6 +261,7 @@ def test_command_averages_rerankers(tiny_folder: Callable[[str], Path], tmp_path
     context, candidates = ["where is it"], ["yes please", "no thanks", "the hotel"]
     scores = Reranker.load(tmp_path / "soup", device="cpu").score(context, candidates)
     np.testing.assert_array_equal(scores, average_weights(first, second, 0.3).score(context, candidates))
+    assert 'Reranker.load("soup").score(' in (tmp_path / "soup" / "README.md").read_text(encoding="utf-8")
 
 
 def test_command_writes_several_models(folders: tuple[Path, Path], tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The folder of the model turnwise-small, and SHA256SUMS; turnwise loads it by name."""
+"""The folders of the models turnwise-small and turnwise-reranker, and SHA256SUMS; turnwise loads them by name."""

@@ -43,7 +43,7 @@ class _ModelPair:
         temporary = folder.with_name(f"{folder.name}.writing")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.parent.mkdir(parents=True, exist_ok=True)
-        soup.save(temporary, _model_card(self.names, ratio, folder.name))
+        soup.save(temporary, _model_card(self.names, ratio, folder.name, isinstance(soup, Reranker)))
         description = {**self.describe(), "ratio": ratio, "turnwise": __version__}
         write_json(temporary / _DESCRIPTION, description)
         if folder.is_dir():
@@ -145,8 +145,11 @@ def _check_same_pair(out: Path, pair: _ModelPair) -> None:
                 )
 
 
-def _model_card(names: tuple[str, str], ratio: float, folder: str) -> str:
+def _model_card(names: tuple[str, str], ratio: float, folder: str, reranker: bool) -> str:
     first, second = names
     formula = f": every weight is {1 - ratio:.12g} · `{first}` + {_format_ratio(ratio)} · `{second}`"
     licence = "Check the licences of both models and of their training data before you redistribute this model."
-    return "\n".join([*model_card_header("A model between two others", formula, folder), licence, ""])
+    header = model_card_header(
+        f"{'A re-ranker' if reranker else 'An encoder'} between two others", formula, folder, reranker
+    )
+    return "\n".join([*header, licence, ""])
