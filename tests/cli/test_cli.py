@@ -153,6 +153,9 @@ def test_the_sample_is_the_same_bytes_for_the_same_seed(sample: Path, tmp_path: 
     ("arguments", "code", "message"),
     [
         (["corpus", "import", "nonsense", ".", "--out", "x"], 1, "there is no reader 'nonsense'"),
+        (["corpus", "import", "tabel", ".", "--out", "x"], 1, "Did you mean table?"),
+        (["corpus", "sample", "--out", f"{__file__}/x"], 1, "test_cli.py/x: Not a directory"),
+        (["recipes", "dze"], 1, "Did you mean dse?"),
         (["corpus", "import", "jsonl", "missing.jsonl", "--out", "x"], 1, "missing.jsonl does not exist"),
         (["corpus", "import", "jsonl", ".", "--out", "x", "--set", "a=b"], 1, "has no option 'a'"),
         (["corpus", "import", "jsonl", ".", "--out", "x", "--set", "a"], 2, "expected key=value"),

@@ -213,7 +213,7 @@ def test_near_duplicates_follow_the_exact_similarity() -> None:
         ("unicode=yes", "takes no value"),
         ("near-duplicates=2", "from 0.5 to below 1"),
         ("near-duplicates=x", "needs a similarity"),
-        ("mask=iban", "cannot mask 'iban'"),
+        ("mask=colour", "cannot mask 'colour'"),
     ],
 )
 def test_invalid_steps(description: str, reason: str) -> None:

@@ -413,3 +413,9 @@ def test_roles_survive_saving(speakers: Encoder, tmp_path: Path) -> None:
 def test_invalid_turn_is_rejected(wrong: list[object], tiny: Encoder) -> None:
     with pytest.raises(TypeError, match="a turn is a string or a Turn"):
         tiny.encode([wrong])  # type: ignore[list-item]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_missing_gpu_is_reported(tiny_folder: Callable[[str], Path]) -> None:
+    with pytest.raises(BackboneError, match="the device cuda cannot be used: PyTorch finds no CUDA GPU"):
+        Encoder.load(tiny_folder("bert"), device="cuda")

@@ -308,6 +308,7 @@ def test_an_interruption_saves_and_says_how_to_resume(tmp_path: Path) -> None:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGINT)
     process.join(HANG_SECONDS)
+    assert process.exitcode == 130
     error = log.read_text()
     assert "the state is saved" in error
     assert "--resume" in error

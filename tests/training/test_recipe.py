@@ -52,6 +52,8 @@ def test_yaml_round_trip(tmp_path: Path) -> None:
         (["batch_size=1"], "batch_size must be 2 or more, got 1"),
         (["schedule=random"], "expected 'constant'"),
         (["epochs"], "expected key=value"),
+        (["temprature=0.1"], r"Did you mean temperature\?"),
+        (["lerning_rate=0.1"], r"Did you mean learning_rate\?"),
         (["objectives.dse.colour=red"], "has no option 'colour'"),
         (["objectives.magic.weight=1"], "there is no objective 'magic'"),
         (["warmup=2"], "warmup must be at least 0 and below 1, got 2.0"),
@@ -78,7 +80,7 @@ def test_unknown_recipes_and_invalid_files_are_rejected(tmp_path: Path) -> None:
         load_recipe(tmp_path / "bad.yaml")
     with pytest.raises(RecipeError, match="name at least one"):
         from_tree({"epochs": 1})
-    with pytest.raises(RecipeError, match="epoch: unknown key; a recipe has objectives, backbone"):
+    with pytest.raises(RecipeError, match=r"epoch: unknown key\. Did you mean epochs\? A recipe has objectives, backbone"):
         from_tree({"epoch": 1})
     assert Recipe({"dse": {}}).make()
 

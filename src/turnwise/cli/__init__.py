@@ -55,12 +55,21 @@ def main() -> None:
     try:
         app()
     except TurnwiseError as error:
-        typer.secho("error: ", fg=typer.colors.RED, bold=True, err=True, nl=False)
-        typer.echo(str(error), err=True)
+        _print_error(str(error))
+        sys.exit(error.exit_status)
+    except OSError as error:
+        if error.filename is None:  # not about a file
+            raise
+        _print_error(f"{error.filename}: {error.strerror}")
         sys.exit(1)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(130)
+
+
+def _print_error(message: str) -> None:
+    typer.secho("error: ", fg=typer.colors.RED, bold=True, err=True, nl=False)
+    typer.echo(message, err=True)
 
 
 def _print_version(requested: bool) -> None:

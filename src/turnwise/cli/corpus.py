@@ -13,6 +13,7 @@ from turnwise.cli.output import Block, facts, lines, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 
 if TYPE_CHECKING:
+    from turnwise.corpus.masking import Masking
     from turnwise.corpus.overlap import TextOverlap
     from turnwise.corpus.registry import Reader
     from turnwise.corpus.stats import CorpusStats
@@ -83,7 +84,7 @@ def import_command(
         list[str] | None,
         Option(
             help="Hygiene step, applied in order; repeatable: unicode, control-characters, merge-speakers, "
-            "mask[=email,phone,card,url], minimum-turns=N, maximum-turns=N, maximum-words=N, exact-duplicates, "
+            "mask[=email,phone,…], minimum-turns=N, maximum-turns=N, maximum-words=N, exact-duplicates, "
             "near-duplicates[=0.8]."
         ),
     ] = None,
@@ -92,6 +93,24 @@ def import_command(
     ] = None,
     strict: Annotated[bool, Option("--strict", help="Stop at the first rejected row.")] = False,
     encoding: Annotated[str | None, Option(help="Text encoding; UTF-8 for logs by default.")] = None,
+    region: Annotated[
+        list[str] | None,
+        Option(help="mask: country of the log, such as DE, for its national phone numbers; repeatable."),
+    ] = None,
+    mask_pattern: Annotated[
+        list[str] | None,
+        Option(help="mask: a further kind as NAME=REGEX, such as 'order=[A-Z]{2}-[0-9]{6}'; repeatable."),
+    ] = None,
+    mask_list: Annotated[
+        list[str] | None, Option(help="mask: a further kind as NAME=FILE with one text per line; repeatable.")
+    ] = None,
+    mask_entities: Annotated[
+        str | None,
+        Option(help="mask: entities found by module:function, which returns (start, end, label) for a text."),
+    ] = None,
+    pseudonyms: Annotated[
+        bool, Option("--pseudonyms", help="mask: number what is masked within a dialogue, as in [NAME_2].")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Read a corpus or a log, validate and clean it, and write a store.
@@ -106,9 +125,38 @@ def import_command(
     options = get_reader(reader).parse_options(dict(parse_key_values(settings)))
     with progress_bar() as progress:
         store = turnwise.import_corpus(
-            reader, path, out, steps=step or (), strict=strict, encoding=encoding, progress=progress, **options
+            reader,
+            path,
+            out,
+            steps=step or (),
+            strict=strict,
+            encoding=encoding,
+            masking=_masking(region, mask_pattern, mask_list, mask_entities, pseudonyms),
+            progress=progress,
+            **options,
         )
     show(_manifest_summary(store), _import_report(store), as_json=as_json)
+
+
+def _masking(
+    regions: list[str] | None,
+    patterns: list[str] | None,
+    lists: list[str] | None,
+    entities: str | None,
+    pseudonyms: bool,
+) -> "Masking | None":
+    """Return how personal data is masked; None if no option asks for it."""
+    if not (regions or patterns or lists or entities or pseudonyms):
+        return None
+    from turnwise.corpus.masking import Masking, load_recogniser, read_list
+
+    return Masking(
+        regions=regions or (),
+        patterns=dict(parse_key_values(patterns)),
+        lists={kind: read_list(Path(file)) for kind, file in parse_key_values(lists)},
+        recogniser=load_recogniser(entities) if entities else None,
+        pseudonyms=pseudonyms,
+    )
 
 
 def _manifest_summary(store: "Store") -> dict[str, Any]:

@@ -18,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import Dialogue, Slot, Turn
+from turnwise.core.errors import did_you_mean
 from turnwise.corpus.fingerprints import FingerprintSet, text_fingerprint
+from turnwise.corpus.masking import Masker, Masking
 from turnwise.corpus.source import CorpusError
 
 #: Returns the cleaned dialogue, or None to drop it, and counts its changes.
@@ -125,51 +127,28 @@ def _truncate_texts(words: int) -> Clean:
     return _edit_texts(edits)
 
 
-_MASKED = {
-    "url": re.compile(r"\b(?:https?://|www\.)[^\s<>\"]*[^\s<>\".,;:!?)\]]", re.IGNORECASE),
-    "email": re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
-    "card": re.compile(r"(?<![\w-])\d(?:[ -]?\d){12,18}(?![\w-])"),
-    "phone": re.compile(
-        r"(?<![\w.:/-])(?:\+\d{1,3}[ .-]?)?(?:\(\d{1,5}\)[ .-]?)?\d{2,15}(?:[ .-]\d{2,5}){0,4}(?![\w:/-]|\.\d)"
-    ),
-}
-_DATE = re.compile(r"\d{4}[ .-]\d{1,2}[ .-]\d{1,2}|\d{1,2}[ .-]\d{1,2}[ .-]\d{2,4}")
+def _mask(masking: Masking) -> Clean:
+    """Replace personal data in texts and in the dialogue's id."""
+    masker = Masker(masking)
 
+    def clean(dialogue: Dialogue, changes: Counter[str]) -> Dialogue:
+        known: dict[tuple[str, str], int] = {}
+        turns = []
+        for turn in dialogue.turns:
+            matches = masker.find(turn.text)
+            changes.update(f"{match.kind} masked" for match in matches)
+            edits = [(match.start, match.end, masker.replacement(turn.text, match, known)) for match in matches]
+            turns.append(_edit_turn(turn, edits, changes))
+        changed = sum(new is not old for new, old in zip(turns, dialogue.turns, strict=True))
+        identifier = masker.mask(dialogue.id)
+        if identifier != dialogue.id:  # two masked ids may be equal
+            identifier += f"-{hashlib.blake2b(dialogue.id.encode(), digest_size=6).hexdigest()}"
+            changes["dialogue ids masked"] += 1
+        if changed:
+            changes["turns changed"] += changed
+        return replace(dialogue, id=identifier, turns=tuple(turns))
 
-def _mask(kinds: Sequence[str] = tuple(_MASKED)) -> Clean:
-    """Replace web addresses, e-mail addresses, card and phone numbers by `[URL]`, `[EMAIL]`, `[CARD]`, `[PHONE]`.
-
-    Cards are recognised by their check digit. A phone number is a run of 10 to 15 digits, or 7 to 15 digits in groups
-    that are not a date; order numbers of that length are masked too, which is the safer mistake.
-    """
-    for kind in kinds:
-        if kind not in _MASKED:
-            raise CorpusError(f"cannot mask {kind!r}: choose from {', '.join(_MASKED)}")
-    patterns = {kind: pattern for kind, pattern in _MASKED.items() if kind in kinds}
-
-    def edits(text: str, changes: Counter[str]) -> list[Edit]:
-        if not any(character in text for character in "@./0123456789"):
-            return []
-        edits: list[Edit] = []
-        for kind, pattern in patterns.items():
-            for match in pattern.finditer(text):
-                free = all(match.end() <= start or match.start() >= end for start, end, _ in edits)
-                if free and _is_valid(kind, match[0]):
-                    edits.append((match.start(), match.end(), f"[{kind.upper()}]"))
-                    changes[f"{kind} masked"] += 1
-        return sorted(edits)
-
-    return _edit_texts(edits)
-
-
-def _is_valid(kind: str, match: str) -> bool:
-    digits = [int(character) for character in match if character.isdigit()]
-    if kind == "card":
-        doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]
-        return (sum(digits[::-2]) + sum(doubled)) % 10 == 0
-    if kind == "phone":
-        return (10 if match.isdigit() else 7) <= len(digits) <= 15 and not _DATE.fullmatch(match)
-    return True
+    return clean
 
 
 # ---- the turns of a dialogue
@@ -294,15 +273,25 @@ STEPS: dict[str, tuple[Callable[..., Clean], Callable[[str], Any] | None, str]] 
     "maximum-words": (_truncate_texts, _parse_count, "a number, as in maximum-words=4"),
     "exact-duplicates": (_drop_exact_duplicates, None, ""),
     "near-duplicates": (_NearDuplicates, float, "a similarity, as in near-duplicates=0.8"),
-    "mask": (_mask, lambda value: value.split(","), "kinds, as in mask=email,phone"),
 }
 
 
-def make_step(description: str) -> CleaningStep:
-    """Return a step by its name, with its value if it takes one: 'unicode', 'minimum-turns=4', 'mask=email,phone'."""
+#: The step that masks personal data, with kinds as its value: `mask`, `mask=email,phone`.
+MASK = "mask"
+
+
+def make_step(description: str, masking: Masking | None = None) -> CleaningStep:
+    """Return a step by its name, with its value if it takes one: 'unicode', 'minimum-turns=4', 'mask=email,phone'.
+
+    `masking` has what else the step `mask` needs, such as regions; its kinds are replaced by those of the description.
+    """
     name, equals, value = description.partition("=")
+    if name == MASK:
+        masking = masking or Masking()
+        return CleaningStep(_mask(replace(masking, kinds=tuple(value.split(","))) if equals else masking))
     if name not in STEPS:
-        raise CorpusError(f"there is no step {name!r}: choose from {', '.join(STEPS)}")
+        names = [*STEPS, MASK]
+        raise CorpusError(f"there is no step {name!r}: choose from {', '.join(names)}.{did_you_mean(name, names)}")
     make, parse, example = STEPS[name]
     if parse is None and equals:
         raise CorpusError(f"step {name} takes no value; got {value!r}")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.hygiene import make_step
+from turnwise.corpus.hygiene import MASK, make_step
+from turnwise.corpus.masking import Masker, Masking
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source import CorpusError, CorpusSource, Rejection
 from turnwise.corpus.store import Store, StoreWriter, provenance
@@ -25,6 +26,7 @@ def import_corpus(
     steps: Sequence[str] = (),
     strict: bool = False,
     encoding: str | None = None,
+    masking: Masking | None = None,
     progress: Progress = silent,
     **options: Any,
 ) -> Store:
@@ -37,6 +39,7 @@ def import_corpus(
         steps: cleaning steps, in order: 'unicode', 'merge-speakers', 'minimum-turns=4', ….
         strict: stop at the first rejection, instead of listing it in `rejected.jsonl`.
         encoding: the encoding of the texts, if it is not the corpus' usual one.
+        masking: how personal data is masked; adds the step 'mask' at the beginning unless `steps` has it.
         progress: called with the number of bytes read.
         options: options of the reader, as explained by `turnwise corpus list NAME`.
 
@@ -52,7 +55,9 @@ def import_corpus(
     except LookupError:
         advice = "use a name that Python knows, such as utf-8 or latin-1"
         raise CorpusError(f"unknown encoding {encoding!r}: {advice}") from None
-    cleaning = [(description, make_step(description)) for description in steps]
+    if masking is not None and not any(_is_mask(step) for step in steps):
+        steps = (MASK, *steps)
+    cleaning = [(description, make_step(description, masking)) for description in steps]
     with StoreWriter(out) as writer:
         reasons: Counter[str] = Counter()
 
@@ -66,6 +71,8 @@ def import_corpus(
                 reasons[reason] += 1
 
         source = CorpusSource(path, spec.name, on_rejection, encoding or spec.encoding, excluded=out)
+        if any(map(_is_mask, steps)):
+            source.mask = Masker(masking).mask  # of every kind, whatever the step masks in texts
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
         total = sum(file.stat().st_size for file in files)
         source.on_bytes = lambda done: progress(f"importing {spec.name}", done, total)
@@ -92,3 +99,7 @@ def import_corpus(
             )
         )
     return Store(out)
+
+
+def _is_mask(step: str) -> bool:
+    return step.partition("=")[0] == MASK

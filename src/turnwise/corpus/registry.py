@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import did_you_mean
 from turnwise.corpus.source import CorpusCounts, CorpusError, CorpusSource
 
 #: The file, in the folder of a download, with the checksums of all complete files.
@@ -140,5 +141,7 @@ READERS = _load_readers()
 def get_reader(name: str) -> Reader:
     """Return the reader of that name; raise a CorpusError if there is none."""
     if name not in READERS:
-        raise CorpusError(f"there is no reader {name!r}: choose from {', '.join(READERS)}")
+        raise CorpusError(
+            f"there is no reader {name!r}.{did_you_mean(name, READERS)} `turnwise corpus list` shows all of them"
+        )
     return READERS[name]

@@ -27,6 +27,9 @@ from turnwise.core.errors import TurnwiseError
 #: Characters of the source that a rejection quotes.
 EXCERPT_LENGTH = 200
 
+#: Characters of a rejected row that are masked before it is cut to its excerpt.
+MASKED_LENGTH = 4_000
+
 #: Delimiters of table files by suffix.
 CSV_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 
@@ -122,6 +125,8 @@ class CorpusSource:
     encoding: str = "utf-8"
     #: Called with the number of bytes read so far.
     on_bytes: Callable[[int], None] = lambda _: None
+    #: Masks personal data in what is reported of rejected rows.
+    mask: Callable[[str], str] = lambda text: text
     #: A folder to ignore: the store being written may lie under the root, and its files look like logs.
     excluded: Path | None = None
     #: Dialogues and utterances in the files, whether accepted or not.
@@ -355,10 +360,14 @@ class CorpusSource:
         text: object = None,
     ) -> None:
         """Report that something is left out."""
-        excerpt = None if text is None else _quote(text)
-        dialogue_id = None if dialogue is None else _quote(dialogue)
-        name, reason = self.relative_name(path), _quote(reason, 2 * EXCERPT_LENGTH)
+        excerpt = None if text is None else self._excerpt(text)
+        dialogue_id = None if dialogue is None else self._excerpt(dialogue)
+        name, reason = self.relative_name(path), self._excerpt(reason, 2 * EXCERPT_LENGTH)
         self.on_rejection(Rejection(name, line, kind, reason, dialogue_id, excerpt))
+
+    def _excerpt(self, value: object, length: int = EXCERPT_LENGTH) -> str:
+        """Return the beginning of a value, masked before it is cut: half a number would not be recognised."""
+        return _quote(self.mask(_quote(value, MASKED_LENGTH)), length)
 
 
 class DialogueBuilder:

@@ -201,6 +201,11 @@ class Store:
                 raise CorpusError(f"{path} is damaged ({error}): import the corpus again") from None
 
 
+def _describe_splits(found: Sequence[set[str]]) -> str:
+    names = sorted(set().union(*found))
+    return f"choose from {', '.join(names)}" if names else "the stores have no splits; leave the split out"
+
+
 class Corpus:
     """One or several stores, read as one, in the given order; ids are unique within a store.
 
@@ -232,9 +237,7 @@ class Corpus:
         if splits is not None:
             found = [store.splits() for store in self.stores]
             if not any(names & set(splits) for names in found):
-                raise CorpusError(
-                    f"no dialogue is in split {' or '.join(splits)}: leave the split out, or name another"
-                )
+                raise CorpusError(f"no dialogue is in split {' or '.join(splits)}: {_describe_splits(found)}")
             self._unsplit = {store.folder for store, names in zip(self.stores, found, strict=True) if not names}
         else:
             self._unsplit = set()

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import TurnwiseError, did_you_mean
 from turnwise.core.files import read_json, write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.membership import TrainingData
@@ -152,7 +152,9 @@ def check_available(data: Path, suites: Sequence[str], tasks: Sequence[str]) -> 
     for kind, names, known in (("suite", suites, SUITES), ("task", tasks, task_names())):
         for name in names:
             if name not in known:
-                raise EvaluationError(f"there is no {kind} {name!r}: choose from {', '.join(known)}")
+                raise EvaluationError(
+                    f"there is no {kind} {name!r}: choose from {', '.join(known)}.{did_you_mean(name, known)}"
+                )
 
 
 def _select_jobs(

@@ -13,6 +13,8 @@ class TrainingError(TurnwiseError):
 class TrainingInterruptedError(TrainingError):
     """The user asked the run to stop; its state is saved."""
 
+    exit_status = 130
+
 
 class ProcessLostError(TrainingError):
     """Another process of the job is gone; the run can resume from its last checkpoint."""

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import yaml
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import TurnwiseError, did_you_mean
 from turnwise.core.options import OptionError, convert_option
 from turnwise.corpus.store import Store
 from turnwise.models.backbone.backbone import Pooling
@@ -304,7 +304,7 @@ def from_tree(tree: Mapping[str, Any]) -> Recipe:
     values: dict[str, Any] = {}
     for key, value in tree.items():
         if key not in hints:
-            raise RecipeError(f"{key}: unknown key; a recipe has {', '.join(hints)}")
+            raise RecipeError(f"{key}: unknown key.{did_you_mean(key, hints)} A recipe has {', '.join(hints)}")
         values[key] = value if key in ("objectives", "first") else _check(key, hints[key], value)
     if "objectives" not in values:
         raise RecipeError("objectives: name at least one")
@@ -341,7 +341,8 @@ def _read(name: str | Path) -> dict[str, Any]:
     text = read_yaml_text(name, _PACKAGE)
     if text is None:
         raise RecipeError(
-            f"there is no recipe {str(name)!r}: give a YAML file, or one of {', '.join(packaged_recipes())}"
+            f"there is no recipe {str(name)!r}: give a YAML file, or one of {', '.join(packaged_recipes())}."
+            f"{did_you_mean(str(name), packaged_recipes())}"
         )
     try:
         tree = yaml.safe_load(text)
@@ -382,7 +383,11 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> No
         ]
         if not targets:
             hint = f"; for its first stage use first.{override}" if tree.get("first") else ""
-            raise RecipeError(f"{override!r}: neither the recipe nor its objectives have a key {keys[0]!r}{hint}")
+            options = {key for name, entry in entries.items() for key in options_of(entry.get("objective", name))}
+            meant = did_you_mean(keys[0], {*typing.get_type_hints(Recipe), *options, *_LOOP_OPTIONS})
+            raise RecipeError(
+                f"{override!r}: neither the recipe nor its objectives have a key {keys[0]!r}{hint}.{meant}"
+            )
         for name in targets:
             tree["objectives"][name] = {**entries[name], keys[0]: value}
         return

@@ -341,6 +341,10 @@ def _last_layer_at(
 def choose_device(backbone: Backbone, device: str | torch.device | None) -> torch.device:
     """Return the device to run on (None: a GPU if there is one), and prepare the weights for a CPU."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise BackboneError(
+            f"the device {chosen} cannot be used: PyTorch finds no CUDA GPU; use device='cpu' or leave it out"
+        )
     if chosen.type == "cpu":  # whose matrix product reads column-major weights faster
         for module in backbone.model.modules():
             if isinstance(module, nn.Linear):
