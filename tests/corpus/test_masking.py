@@ -111,7 +111,7 @@ def test_pseudonyms_are_consistent_within_a_dialogue() -> None:
     [
         (Masking(kinds=("telephone",)), "cannot mask 'telephone': choose from .*phone"),
         (Masking(regions=("XX",)), "there is no region 'XX': use two-letter country codes"),
-        (Masking(patterns={"order": "("}), "the pattern for 'order' is no regular expression"),
+        (Masking(patterns={"order": "("}), "the pattern for 'order' is not a valid regular expression"),
         (Masking(patterns={"order": "x*"}), "the pattern for 'order' matches the empty text"),
         (Masking(lists={"name": [" "]}), "the list for 'name' is empty"),
     ],

@@ -196,7 +196,7 @@ def finish(run_recipe: Path, place: Path) -> None:
 def test_killed_and_resumed_runs_have_bit_identical_weights(name: str, seed: int, tmp_path: Path) -> None:
     """SIGKILL at random moments, also while a checkpoint is being written, and then resume to the end."""
     # a checkpoint every fourth step, so that it falls before windows of each of WMDC's three sizes
-    averages = ["ema=0.9", "start_share=0.2"]
+    averages = ["ema=0.9", "start_fraction=0.2"]
     changes = ["steps=40", "checkpoint_every=4", "optimizer=adamw", "schedule=linear", *averages, "workers=2"]
     recipe_file = tmp_path / "recipe.yaml"
     recipe_file.write_text(recipe(name, *changes).to_yaml())
@@ -226,13 +226,13 @@ def test_killed_and_resumed_runs_have_bit_identical_weights(name: str, seed: int
 
 
 @pytest.mark.parametrize("averages", [[], ["ema=0.9"]])
-def test_start_share_saves_the_soup_of_start_and_trained_weights(averages: list[str], tmp_path: Path) -> None:
+def test_start_fraction_saves_the_soup_of_start_and_trained_weights(averages: list[str], tmp_path: Path) -> None:
     def probe(model: Encoder) -> dict[str, float]:  # sees the weights that would be saved
         return {"weight": float(model.backbone.layer_list()[0].output.dense.weight[0, 0])}
 
     changes = ["frozen_embeddings=true", "probe_every=2", *averages]
     train(recipe("dse", *changes), corpus(), tmp_path / "trained", probe=probe)
-    train(recipe("dse", *changes, "start_share=0.3"), corpus(), tmp_path / "mixed", probe=probe)
+    train(recipe("dse", *changes, "start_fraction=0.3"), corpus(), tmp_path / "mixed", probe=probe)
     start = Encoder.load(backbone(), device="cpu").backbone.model.state_dict()
     trained, mixed = weights(tmp_path / "trained"), weights(tmp_path / "mixed")
     for name, value in mixed.items():

@@ -58,7 +58,7 @@ def test_yaml_round_trip(tmp_path: Path) -> None:
         (["objectives.magic.weight=1"], "there is no objective 'magic'"),
         (["warmup=2"], "warmup must be at least 0 and below 1, got 2.0"),
         (["ema=1"], "ema must be at least 0 and below 1, got 1.0"),
-        (["start_share=1"], "start_share must be at least 0 and below 1, got 1.0"),
+        (["start_fraction=1"], "start_fraction must be at least 0 and below 1, got 1.0"),
         (["keep=0"], "1 or more"),
         (["least_turns=0"], "1 or more"),
         (["frozen_layers=most"], "expected int or 'half'"),

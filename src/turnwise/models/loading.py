@@ -4,8 +4,6 @@ Packages above register what they add: `register_loader` a kind of model (`SCHEM
 transformation of vectors that is fitted on texts.
 """
 
-import importlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,6 +14,7 @@ import numpy as np
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.imports import import_object
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
 from turnwise.corpus.membership import TrainingData
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
@@ -97,7 +96,7 @@ def load_model(name: str, pooling: Pooling | None = None, compressed: bool = Fal
     if rest and scheme in _LOADERS:
         return wrap_model(_LOADERS[scheme](rest), name)
     if rest and not Path(name).exists():
-        return wrap_model(_import_function(scheme, rest), name)
+        return wrap_model(_import_function(name), name)
     return load_folder(name, name, pooling, compressed)
 
 
@@ -292,16 +291,11 @@ def _load_sentence_transformer(name: str) -> Any:
 register_loader("sentence-transformers", _load_sentence_transformer)
 
 
-def _import_function(module_name: str, name: str) -> Any:
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a module in the working directory, as for `python -m`
+def _import_function(name: str) -> Any:
     try:
-        module = importlib.import_module(module_name)
+        return import_object(name)
     except ImportError as error:
-        raise ModelError(f"the module {module_name!r} cannot be imported: {error}") from None
-    if not hasattr(module, name):
-        raise ModelError(f"the module {module_name!r} has no {name!r}")
-    return getattr(module, name)
+        raise ModelError(str(error)) from None
 
 
 def _known_training_data(model: ModelUnderTest) -> TrainingData:

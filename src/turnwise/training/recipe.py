@@ -103,7 +103,7 @@ class Recipe:
     #: Tokens encoded at once; for larger batches gradients are cached. None: as many as fit the machine.
     tokens_per_forward: int | None = None
     ema: float = 0.0  # decay of an exponential moving average of the weights, which is then what is saved; 0: none
-    start_share: float = 0.0  # share of the starting weights in the encoder that is saved; the rest is what was trained
+    start_fraction: float = 0.0  # fraction of the starting weights that is averaged into the saved encoder
     seed: int = 1  # of all random numbers
     #: How many examples are shuffled together, in blocks of neighbours drawn from everywhere; None: all at once.
     shuffle_buffer: int | None = None
@@ -135,7 +135,7 @@ class Recipe:
         for key, word in (("probe_every", "epoch"), ("frozen_layers", "half")):
             if getattr(self, key) != word and getattr(self, key) < 0:
                 raise RecipeError(f"{key} must be 0 or more, or {word}; got {getattr(self, key)}")
-        for key in ("warmup", "ema", "start_share"):
+        for key in ("warmup", "ema", "start_fraction"):
             if not 0 <= getattr(self, key) < 1:
                 raise RecipeError(f"{key} must be at least 0 and below 1, got {getattr(self, key)}")
         if not 0 < self.corpus_share <= 1:

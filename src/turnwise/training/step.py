@@ -69,11 +69,11 @@ class TrainingStep:
         values = self.parameters.items() if setup.recipe.ema else ()
         #: The exponential moving average of the parameters; empty if the recipe asks for none.
         self.average = {name: value.detach().clone() for name, value in values}
-        #: The encoder's starting weights; empty if the saved model has no share of them.
+        #: The encoder's starting weights; empty if they are not averaged into the saved model.
         self._start = {
             name: value.detach().clone()
             for name, value in self.parameters.items()
-            if setup.recipe.start_share and name.startswith(_ENCODER)
+            if setup.recipe.start_fraction and name.startswith(_ENCODER)
         }
         self._diverged = torch.zeros((), dtype=torch.bool, device=self._device)
 
@@ -174,7 +174,7 @@ class TrainingStep:
         for name, value in self.average.items():
             self.parameters[name].copy_(value)
         for name, value in self._start.items():
-            self.parameters[name].lerp_(value, self._setup.recipe.start_share)
+            self.parameters[name].lerp_(value, self._setup.recipe.start_fraction)
 
     @contextlib.contextmanager
     def averaged_parameters(self) -> Iterator[None]:
