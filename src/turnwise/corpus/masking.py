@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from turnwise.core.imports import import_object
-from turnwise.corpus.personal_data import FINDERS, KINDS, TRIGGER, Finder, make_phone_finder
+from turnwise.corpus.personal_data import FINDERS, KINDS, TRIGGER
+from turnwise.corpus.personal_data.context import Finder, replace_lookalikes
+from turnwise.corpus.personal_data.phones import make_phone_finder
 from turnwise.corpus.source import CorpusError
 
 #: A named-entity recogniser: returns (start, end, label) for a text.
@@ -36,7 +38,7 @@ class Masking:
 
     Attributes:
         kinds: the kinds of `KINDS` to mask.
-        regions: countries of national phone numbers, as ISO codes; none: `personal_data.DEFAULT_REGIONS`.
+        regions: countries of national phone numbers, as ISO codes; none: `personal_data.phones.DEFAULT_REGIONS`.
         patterns: further kinds by regular expressions, such as {"order": r"\b[A-Z]{2}\d{6}\b"}.
         lists: further kinds by lists of texts, such as {"name": ["Anna Schmidt"]}, matched as whole words in any case.
         recogniser: a named-entity recogniser; its labels become kinds.
@@ -78,10 +80,11 @@ class Masker:
 
     def _candidates(self, text: str) -> Iterator[Match]:
         """Yield what the finders and the recogniser find, in their order of precedence."""
-        may_match = bool(TRIGGER.search(text))
+        plain = replace_lookalikes(text)
+        may_match = bool(TRIGGER.search(plain))
         for kind, finder in self._finders.items():
             if may_match or kind not in KINDS:
-                yield from (Match(start, end, kind) for start, end in finder(text))
+                yield from (Match(start, end, kind) for start, end in finder(plain if kind in KINDS else text))
         if self._recogniser is not None:
             yield from (Match(*entity) for entity in self._recogniser(text))
 

@@ -1,0 +1,31 @@
+"""Finders of personal data in texts.
+
+Each kind has a finder: patterns, checked by what the format itself offers (check digits, numbering plans, valid
+ranges) and, where that is not enough, by the words around a match.
+"""
+
+import re
+from collections.abc import Mapping
+
+from turnwise.corpus.personal_data.addresses import find_cards, find_emails, find_ibans, find_ips, find_macs
+from turnwise.corpus.personal_data.birth_dates import find_birth_dates
+from turnwise.corpus.personal_data.context import Finder
+from turnwise.corpus.personal_data.national_ids import find_national_ids
+from turnwise.corpus.personal_data.urls import find_secret_urls, find_urls
+
+#: The kinds that patterns recognise, in the order of precedence where two overlap.
+FINDERS: Mapping[str, Finder] = {
+    "secret_url": find_secret_urls,
+    "url": find_urls,
+    "email": find_emails,
+    "iban": find_ibans,
+    "card": find_cards,
+    "mac": find_macs,
+    "ip": find_ips,
+    "date_of_birth": find_birth_dates,
+    "national_id": find_national_ids,
+}
+KINDS = (*FINDERS, "phone")
+
+#: What every kind has at least one of: a text without it contains no personal data that patterns recognise.
+TRIGGER = re.compile(r"[\d@]|://|www\.|::|[(\[{] ?at ?[)\]}]| dot |\bmac\b|(?:[a-f]{2}[:-]){5}", re.IGNORECASE)
