@@ -1,7 +1,8 @@
 """Cleaning steps for dialogues on their way into a store, each with a report of its changes.
 
-A step returns a dialogue, changed or not, or drops it. It never drops a turn from the middle of a dialogue: two turns
-would look consecutive that were not. Limits on the words of a turn are for filtering training pairs, later. Slots move
+A step maps a stream of dialogues to a stream. Most change the texts of a dialogue or drop it. If a step removes a turn,
+the turns around it were not consecutive: a hole policy (`turnwise.corpus.holes`) says what becomes of them, and by
+default the dialogue is split there. Limits on the words of a turn are for filtering training pairs, later. Slots move
 with the text around them.
 """
 
@@ -10,8 +11,9 @@ import re
 import sqlite3
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,15 +21,19 @@ import numpy.typing as npt
 
 from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.core.errors import did_you_mean
+from turnwise.corpus.automatic_messages import DEFAULT_FRACTION, AutomaticMessages, message_form
+from turnwise.corpus.email_quotes import email_quote_edits
 from turnwise.corpus.fingerprints import FingerprintSet, text_fingerprint
+from turnwise.corpus.holes import HolePolicy, remove_turns
+from turnwise.corpus.markup import html_edits, markdown_edits
 from turnwise.corpus.masking import Masker, Masking
-from turnwise.corpus.source import CorpusError
+from turnwise.corpus.personal_data import FINDERS
+from turnwise.corpus.source import EXCERPT_LENGTH, CorpusError
+from turnwise.corpus.spool import spool
+from turnwise.corpus.text_edits import Edit, edit_turn
 
-#: Returns the cleaned dialogue, or None to drop it, and counts its changes.
-Clean = Callable[[Dialogue, Counter[str]], Dialogue | None]
-
-#: (start, end, replacement); edits do not overlap and are sorted.
-Edit = tuple[int, int, str]
+#: Returns what remains of a dialogue: itself, changed or not, its parts, or nothing; counts its changes.
+Clean = Callable[[Dialogue, Counter[str]], Sequence[Dialogue]]
 
 
 class CleaningStep:
@@ -37,66 +43,40 @@ class CleaningStep:
         self._clean = clean
         self.changes: Counter[str] = Counter()
 
-    def __call__(self, dialogue: Dialogue) -> Dialogue | None:
-        """Return the cleaned dialogue, or None to drop it."""
-        cleaned = self._clean(dialogue, self.changes)
-        if cleaned is None:
-            self.changes["dialogues dropped"] += 1
-            self.changes["turns dropped with them"] += len(dialogue.turns)
-        return cleaned
+    def __call__(self, dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
+        """Yield what remains of the dialogues."""
+        for dialogue in dialogues:
+            cleaned = self._clean(dialogue, self.changes)
+            if not cleaned:
+                self.changes["dialogues dropped"] += 1
+                self.changes["turns dropped with them"] += len(dialogue.turns)
+            elif len(cleaned) > 1:
+                self.changes["dialogues split"] += 1
+            yield from cleaned
 
 
 # ---- the text of single turns
 
 
-def _edit_texts(edits: Callable[[str, Counter[str]], list[Edit]]) -> Clean:
+def _edit_texts(edits: Callable[[str], list[Edit]]) -> Clean:
     """Return a function that edits the text of each turn by itself."""
 
-    def clean(dialogue: Dialogue, changes: Counter[str]) -> Dialogue:
-        turns = tuple(_edit_turn(turn, edits(turn.text, changes), changes) for turn in dialogue.turns)
+    def clean(dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
+        turns = tuple(edit_turn(turn, edits(turn.text), changes) for turn in dialogue.turns)
         changed = sum(new is not old for new, old in zip(turns, dialogue.turns, strict=True))
         if not changed:
-            return dialogue
+            return [dialogue]
         changes["turns changed"] += changed
-        return replace(dialogue, turns=turns)
+        return [replace(dialogue, turns=turns)]
 
     return clean
-
-
-def _edit_turn(turn: Turn, edits: Sequence[Edit], changes: Counter[str]) -> Turn:
-    """Apply edits to a turn's text and shift its slots.
-
-    A slot that contains an edit gets the new value; one that an edit only overlaps is dropped and counted. A turn whose
-    text would become empty stays as it is, and is counted.
-    """
-    if not edits:
-        return turn
-    pieces, position = [], 0
-    for start, end, replacement in edits:
-        pieces += [turn.text[position:start], replacement]
-        position = end
-    text = "".join([*pieces, turn.text[position:]])
-    if not text.strip():
-        changes["turns left as they were, since nothing would remain"] += 1
-        return turn
-    slots = []
-    for slot in turn.slots:
-        shift = sum(len(new) - (end - start) for start, end, new in edits if end <= slot.start)
-        inside = [edit for edit in edits if edit[0] < slot.end and edit[1] > slot.start]
-        growth = sum(len(new) - (end - start) for start, end, new in inside)
-        first, last = slot.start + shift, slot.end + shift + growth
-        if all(slot.start <= start and end <= slot.end for start, end, _ in inside) and first < last:
-            slots.append(Slot.from_text(text, slot.name, first, last))
-        else:
-            changes["slots lost"] += 1
-    return replace(turn, text=text, slots=tuple(slots))
 
 
 # a base character with its combining characters; normalising only these keeps all other offsets known
 _CLUSTER = re.compile(r"[^\x00-\x7f]+|[\x00-\x7f](?=[^\x00-\x7f])[^\x00-\x7f]+")
 
 
-def _unicode_edits(text: str, _: Counter[str]) -> list[Edit]:
+def _unicode_edits(text: str) -> list[Edit]:
     """Compose characters (NFC), so that two encodings of 'é' are the same text."""
     if text.isascii() or unicodedata.is_normalized("NFC", text):
         return []
@@ -111,16 +91,20 @@ _CONTROL_CHARACTERS = re.compile(
 )
 
 
-def _control_character_edits(text: str, _: Counter[str]) -> list[Edit]:
+def _control_character_edits(text: str) -> list[Edit]:
     """Remove control, zero-width and direction characters; line ends and tabs become a space."""
     runs = _CONTROL_CHARACTERS.finditer(text)
     return [(match.start(), match.end(), " " if match[0].isspace() else "") for match in runs]
 
 
+def _url_edits(text: str) -> list[Edit]:
+    return [(start, end, "[URL]") for start, end in FINDERS["url"](text)]
+
+
 def _truncate_texts(words: int) -> Clean:
     too_long = re.compile(rf"(?:\S+\s+){{{words - 1}}}\S+(?=\s+\S)")
 
-    def edits(text: str, _: Counter[str]) -> list[Edit]:
+    def edits(text: str) -> list[Edit]:
         match = too_long.match(text) or too_long.match(text, len(text) - len(text.lstrip()))
         return [(match.end(), len(text), "")] if match else []
 
@@ -131,14 +115,14 @@ def _mask(masking: Masking) -> Clean:
     """Replace personal data in texts and in the dialogue's id."""
     masker = Masker(masking)
 
-    def clean(dialogue: Dialogue, changes: Counter[str]) -> Dialogue:
+    def clean(dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
         known: dict[tuple[str, str], int] = {}
         turns = []
         for turn in dialogue.turns:
             matches = masker.find(turn.text)
             changes.update(f"{match.kind} masked" for match in matches)
             edits = [(match.start, match.end, masker.replacement(turn.text, match, known)) for match in matches]
-            turns.append(_edit_turn(turn, edits, changes))
+            turns.append(edit_turn(turn, edits, changes))
         changed = sum(new is not old for new, old in zip(turns, dialogue.turns, strict=True))
         identifier = masker.mask(dialogue.id)
         if identifier != dialogue.id:  # two masked ids may be equal
@@ -146,7 +130,7 @@ def _mask(masking: Masking) -> Clean:
             changes["dialogue ids masked"] += 1
         if changed:
             changes["turns changed"] += changed
-        return replace(dialogue, id=identifier, turns=tuple(turns))
+        return [replace(dialogue, id=identifier, turns=tuple(turns))]
 
     return clean
 
@@ -173,26 +157,107 @@ def _join(first: Turn, second: Turn) -> Turn:
     return Turn(first.speaker, text, first.intent or second.intent, acts, (*first.slots, *moved))
 
 
-def _merge_speakers(dialogue: Dialogue, changes: Counter[str]) -> Dialogue:
+def _merge_speakers(dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
     merged = merge_speakers(dialogue)
     if merged is not dialogue:
         changes["turns joined to the one before"] += len(dialogue.turns) - len(merged.turns)
-    return merged
+    return [merged]
+
+
+def _drop_repeated(dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
+    """Keep the first of consecutive turns with the same speaker and text; the turns around them are consecutive."""
+    kept = [dialogue.turns[0]]
+    for turn in dialogue.turns[1:]:
+        if not _is_repetition(kept[-1], turn):
+            kept.append(turn)
+    if len(kept) == len(dialogue.turns):
+        return [dialogue]
+    changes["repeated turns removed"] += len(dialogue.turns) - len(kept)
+    return [replace(dialogue, turns=tuple(kept))]
+
+
+def _is_repetition(first: Turn, second: Turn) -> bool:
+    """Return whether two turns have the same speaker and the same words in any case."""
+    return first.speaker == second.speaker and first.text.casefold().split() == second.text.casefold().split()
 
 
 def _drop_short(turns: int) -> Clean:
-    return lambda dialogue, _: dialogue if len(dialogue.turns) >= turns else None
+    return lambda dialogue, _: [dialogue] if len(dialogue.turns) >= turns else []
 
 
 def _truncate_dialogues(turns: int) -> Clean:
-    def clean(dialogue: Dialogue, changes: Counter[str]) -> Dialogue:
+    def clean(dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
         if len(dialogue.turns) <= turns:
-            return dialogue
+            return [dialogue]
         changes["dialogues cut"] += 1
         changes["turns cut off at the end"] += len(dialogue.turns) - turns
-        return replace(dialogue, turns=dialogue.turns[:turns])
+        return [replace(dialogue, turns=dialogue.turns[:turns])]
 
     return clean
+
+
+#: The end of the id of a part of a dialogue, as in `chat-7#2`.
+_PART_NUMBER = re.compile(r"#(\d+)$")
+
+
+class AutomaticMessagesStep(CleaningStep):
+    """Removes the messages that software sends, by the rule of `turnwise.corpus.automatic_messages`.
+
+    All dialogues pass through a temporary file, since they are counted before the first one is cleaned. The changes
+    list the most frequent messages, masked and with `#` for digits.
+    """
+
+    _REPORTED = 10
+
+    def __init__(
+        self, fraction: float = DEFAULT_FRACTION, masking: Masking | None = None, holes: HolePolicy = "split"
+    ) -> None:
+        super().__init__(self._remove)
+        self._messages = AutomaticMessages(fraction)
+        self._masker = Masker(masking)
+        self._holes = holes
+        self._removed: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+        self._part_ids = FingerprintSet()
+
+    def __call__(self, dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
+        """Count the messages of all dialogues, then yield what remains of them."""
+        with self._messages:
+            yield from super().__call__(spool(self._count(dialogues)))
+        for form, count in self._removed.most_common(self._REPORTED):
+            text = message_form(self._masker.mask(self._examples[form]))
+            self.changes[f'times "{text[:EXCERPT_LENGTH]}"'] += count
+
+    def _count(self, dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
+        for dialogue in dialogues:
+            self._messages.count(dialogue)
+            if _PART_NUMBER.search(dialogue.id):
+                self._part_ids.add(text_fingerprint(dialogue.id))
+            yield dialogue
+
+    def _remove(self, dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
+        removed = self._messages.find(dialogue)
+        for text in (dialogue.turns[index].text for index in removed):
+            form = message_form(text).casefold()
+            self._removed[form] += 1
+            self._examples.setdefault(form, text)
+        kept = [index for index in range(len(dialogue.turns)) if index not in removed]
+        if not removed or not kept:
+            return [dialogue] if kept else []
+        # a greeting before the first turn or a notice after the last one leaves no hole
+        first, last = kept[0], kept[-1]
+        inner = replace(dialogue, turns=dialogue.turns[first : last + 1])
+        parts = remove_turns(inner, {index - first for index in removed if first < index < last}, self._holes)
+        if parts:
+            changes["turns removed"] += len(removed)
+        return parts[:1] + [self._with_unused_id(part) for part in parts[1:]]
+
+    def _with_unused_id(self, part: Dialogue) -> Dialogue:
+        """Number a part differently if an earlier split has used its id."""
+        identifier = part.id
+        while not self._part_ids.add(text_fingerprint(identifier)):
+            identifier = _PART_NUMBER.sub(lambda match: f"#{int(match[1]) + 1}", identifier)
+        return replace(part, id=identifier)
 
 
 # ---- duplicates
@@ -202,9 +267,9 @@ def _drop_exact_duplicates() -> Clean:
     """Keep the first of dialogues with the same speakers and texts; memory holds at most 22 bytes per dialogue."""
     seen = FingerprintSet()
 
-    def clean(dialogue: Dialogue, _: Counter[str]) -> Dialogue | None:
+    def clean(dialogue: Dialogue, _: Counter[str]) -> list[Dialogue]:
         content = "\0".join(f"{turn.speaker}\0{turn.text}" for turn in dialogue.turns)
-        return dialogue if seen.add(text_fingerprint(content)) else None
+        return [dialogue] if seen.add(text_fingerprint(content)) else []
 
     return clean
 
@@ -233,17 +298,17 @@ class _NearDuplicates:
         self._database.execute("CREATE TABLE signature (number INTEGER PRIMARY KEY, hashes BLOB)")
         self._database.execute("CREATE TABLE band (key BLOB PRIMARY KEY, number INTEGER) WITHOUT ROWID")
 
-    def __call__(self, dialogue: Dialogue, _: Counter[str]) -> Dialogue | None:
+    def __call__(self, dialogue: Dialogue, _: Counter[str]) -> list[Dialogue]:
         signature = self._signature(dialogue)
         bands = signature.reshape(self._BANDS, -1)
         keys = [bytes([number]) + band.tobytes() for number, band in enumerate(bands)]
         candidates = f"SELECT number FROM band WHERE key IN ({','.join('?' * len(keys))})"
         for (other,) in self._database.execute(f"SELECT hashes FROM signature WHERE number IN ({candidates})", keys):
             if np.mean(signature == np.frombuffer(other, signature.dtype)) >= self._similarity:
-                return None
+                return []
         number = self._database.execute("INSERT INTO signature (hashes) VALUES (?)", (signature.tobytes(),)).lastrowid
         self._database.executemany("INSERT OR IGNORE INTO band VALUES (?, ?)", [(key, number) for key in keys])
-        return dialogue
+        return [dialogue]
 
     def _signature(self, dialogue: Dialogue) -> npt.NDArray[np.uint32]:
         words = " ".join(turn.text for turn in dialogue.turns).lower().split()
@@ -264,9 +329,15 @@ def _parse_count(value: str) -> int:
 
 
 #: The steps by their names in `--step` and manifests, with the conversion of the value and an example of one.
-STEPS: dict[str, tuple[Callable[..., Clean], Callable[[str], Any] | None, str]] = {
+STEPS: dict[str, tuple[Callable[..., Clean | CleaningStep], Callable[[str], Any] | None, str]] = {
+    "html": (lambda: _edit_texts(html_edits), None, ""),
+    "markdown": (lambda: _edit_texts(markdown_edits), None, ""),
+    "email-quotes": (lambda: _edit_texts(email_quote_edits), None, ""),
+    "urls": (lambda: _edit_texts(_url_edits), None, ""),
     "unicode": (lambda: _edit_texts(_unicode_edits), None, ""),
     "control-characters": (lambda: _edit_texts(_control_character_edits), None, ""),
+    "repeated-messages": (lambda: _drop_repeated, None, ""),
+    "automatic-messages": (AutomaticMessagesStep, float, "a fraction, as in automatic-messages=0.1"),
     "merge-speakers": (lambda: _merge_speakers, None, ""),
     "minimum-turns": (_drop_short, _parse_count, "a number, as in minimum-turns=4"),
     "maximum-turns": (_truncate_dialogues, _parse_count, "a number, as in maximum-turns=4"),
@@ -279,25 +350,55 @@ STEPS: dict[str, tuple[Callable[..., Clean], Callable[[str], Any] | None, str]] 
 #: The step that masks personal data, with kinds as its value: `mask`, `mask=email,phone`.
 MASK = "mask"
 
+#: The name of the steps recommended for raw logs, which takes the place of their names.
+LOG = "log"
+LOG_STEPS = ("html", "email-quotes", "markdown", "control-characters", "unicode", "repeated-messages")
 
-def make_step(description: str, masking: Masking | None = None) -> CleaningStep:
+#: Steps after which personal data may be found that could not be found before, as in `anna&#64;example.com`.
+_REVEALING_STEPS = frozenset(("html", "markdown", "control-characters", "unicode"))
+
+
+def plan_steps(descriptions: Iterable[str]) -> list[str]:
+    """Return descriptions of single steps in the order in which they are to be applied.
+
+    `log` is replaced by its steps. `mask` moves behind the steps that can reveal personal data.
+    """
+    steps = [step for description in descriptions for step in (LOG_STEPS if description == LOG else [description])]
+    start = max((place for place, step in enumerate(steps, 1) if step in _REVEALING_STEPS), default=0)
+    too_early = [step for step in steps[:start] if is_mask(step)]
+    return [step for step in steps[:start] if not is_mask(step)] + too_early + steps[start:]
+
+
+def is_mask(description: str) -> bool:
+    """Return whether a step masks personal data."""
+    return description.partition("=")[0] == MASK
+
+
+def make_step(description: str, masking: Masking | None = None, holes: HolePolicy = "split") -> CleaningStep:
     """Return a step by its name, with its value if it takes one: 'unicode', 'minimum-turns=4', 'mask=email,phone'.
 
-    `masking` has what else the step `mask` needs, such as regions; its kinds are replaced by those of the description.
+    Args:
+        description: the name of one step; `plan_steps` replaces `log`.
+        masking: what else the step `mask` needs, such as regions; its kinds are replaced by those of the description.
+        holes: what becomes of the turns around a removed one.
     """
     name, equals, value = description.partition("=")
     if name == MASK:
         masking = masking or Masking()
         return CleaningStep(_mask(replace(masking, kinds=tuple(value.split(","))) if equals else masking))
     if name not in STEPS:
-        names = [*STEPS, MASK]
+        if name == LOG:
+            raise CorpusError(f"step {LOG} takes no value; got {value!r}")
+        names = [*STEPS, MASK, LOG]
         raise CorpusError(f"there is no step {name!r}: choose from {', '.join(names)}.{did_you_mean(name, names)}")
     make, parse, example = STEPS[name]
+    if make is AutomaticMessagesStep:
+        make = partial(AutomaticMessagesStep, masking=masking, holes=holes)
     if parse is None and equals:
         raise CorpusError(f"step {name} takes no value; got {value!r}")
-    if parse is None or (not equals and parse is not _parse_count):
-        return CleaningStep(make())
     try:
-        return CleaningStep(make(parse(value)))
+        arguments = [] if parse is None or (not equals and parse is not _parse_count) else [parse(value)]
     except ValueError:
         raise CorpusError(f"step {name} needs {example}; got {value or None!r}") from None
+    made = make(*arguments)
+    return made if isinstance(made, CleaningStep) else CleaningStep(made)
