@@ -126,32 +126,40 @@ _MENDING = (
     ("b", None, (turn(USER, "My kettle leaks."), turn(SYSTEM, "Oh dear, since when?"))),
 )
 
+_ROLES = {"roles": {"customer": "user", "agent": "system"}}
+
 _TABLES = (
-    Layout("table csv", "table", {"log.csv": csv_bytes(_COLUMNS, *_ROWS)}, _dialogues("table", *_MENDING)),
+    Layout(
+        "table csv", "table", {"log.csv": csv_bytes(_COLUMNS, *_ROWS)}, _dialogues("table", *_MENDING), facts=_ROLES
+    ),
     Layout(
         "table tsv with BOM and time",
         "table",
         {"log.tsv": "\ufeff".encode() + csv_bytes(_COLUMNS, *reversed(_ROWS), delimiter="\t")},
         _dialogues("table", *_MENDING),
         {"time": "time"},
+        facts=_ROLES,
     ),
     Layout(
         "table csv.gz",
         "table",
         {"log.csv.gz": gzip.compress(csv_bytes(_COLUMNS, *_ROWS), mtime=0)},
         _dialogues("table", *_MENDING),
+        facts=_ROLES,
     ),
     Layout(
         "table tsv.gz",
         "table",
         {"log.tsv.gz": gzip.compress(csv_bytes(_COLUMNS, *_ROWS, delimiter="\t"), mtime=0)},
         _dialogues("table", *_MENDING),
+        facts=_ROLES,
     ),
     Layout(
         "table tab",
         "table",
         {"log.tab": csv_bytes(_COLUMNS, *_ROWS, delimiter="\t")},
         _dialogues("table", *_MENDING),
+        facts=_ROLES,
     ),
     Layout(
         "table parquet with labels and other column names",
@@ -219,6 +227,62 @@ _CHATS = (
         {"chats.json": json_bytes([_MESSAGES[0], {"conversation_id": 12, **_MESSAGES[1]}], indent=1)},
         _dialogues("messages", ("chat-1", None, _ROSES), ("12", None, _HELLO)),
         left_out={"system messages": 1},
+    ),
+    Layout(
+        "messages as ShareGPT has them",
+        "messages",
+        {
+            "chats.json": json_bytes(
+                [
+                    {
+                        "id": "chat-1",
+                        "conversations": [
+                            {"from": "system", "value": "You are a gardener."},
+                            {"from": "human", "value": "When do I prune roses?"},
+                            {"from": "gpt", "value": "In late winter."},
+                        ],
+                    }
+                ]
+            )
+        },
+        _dialogues("messages", ("chat-1", None, _ROSES)),
+        left_out={"system messages": 1},
+    ),
+    Layout(
+        "messages as Parquet, a file per split",
+        "messages",
+        {
+            "data/test-00000-of-00001.parquet": parquet_bytes(
+                {"dialog": [["Snow again!", "Lovely.", "Is it?"]], "act": [[1, 2, 3]]}
+            ),
+            "data/train-00000-of-00001.parquet": parquet_bytes(
+                {"id": ["chat-1"], "messages": [_MESSAGES[0]["messages"][1:2]], "prompt": ["unused"]}
+            ),
+            "default/validation/0000.parquet": parquet_bytes(
+                {
+                    "id": [3],
+                    "conversations": [[{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Good morning!"}]],
+                }
+            ),
+        },
+        _dialogues(
+            "messages",
+            (
+                "data/test-00000-of-00001.parquet/1",
+                "test",
+                (turn(ONE, "Snow again!"), turn(TWO, "Lovely."), turn(ONE, "Is it?")),
+            ),
+            ("chat-1", "train", _ROSES[:1]),
+            ("3", "valid", _HELLO),
+        ),
+        main="data/train-00000-of-00001.parquet",
+    ),
+    Layout(
+        "messages under another key",
+        "messages",
+        {"chats.jsonl": jsonl_bytes({"id": "a", "chosen": _MESSAGES[1]["messages"], "messages": ["no"]})},
+        _dialogues("messages", ("a", None, _HELLO)),
+        {"messages": "chosen"},
     ),
 )
 
@@ -292,7 +356,7 @@ _LOGS = (
             ("chat.txt/6", None, (turn(ONE, "Snow again!"), turn(TWO, "Lovely."))),
         ),
         left_out={"line ends inside a turn (the lines are kept)": 1},
-        facts={"turns of speakers without a role": 2},
+        facts={"turns of speakers without a role": 2, "roles": {"user": "user", "agent": "system"}},
     ),
     Layout(
         "jsonl",
@@ -349,6 +413,640 @@ _LOGS = (
         },
         _dialogues("jsonl", ("d1", None, (turn(USER, "Hum"),))),
     ),
+)
+
+_JSON_PATHS = Layout(
+    "json by paths",
+    "json",
+    {
+        "cases.json": json_bytes(
+            {
+                "cases": [
+                    {
+                        "no": "a",
+                        "thread": [
+                            {"author": {"role": "customer"}, "body": "Do you mend bicycles?"},
+                            {"author": {"role": "agent"}, "body": "We do, on Tuesdays."},
+                        ],
+                    },
+                    {
+                        "no": "b",
+                        "thread": [
+                            {"author": {"role": "customer"}, "body": "My kettle leaks."},
+                            {"author": {"role": "agent"}, "body": "Oh dear, since when?"},
+                        ],
+                    },
+                ]
+            },
+            indent=1,
+        )
+    },
+    _dialogues("json", *_MENDING),
+    {"conversations": "cases[]", "id": "no", "messages": "thread[]", "speaker": "author.role", "text": "body"},
+    facts={"roles": {"customer": "user", "agent": "system"}},
+)
+
+# ---- chat exports; 1704448980 is 10:03 on 5 January 2024
+
+_SLACK = Layout(
+    "slack",
+    "slack",
+    {
+        "general/2024-01-05.json": json_bytes(
+            [
+                {
+                    "type": "message",
+                    "subtype": "channel_join",
+                    "user": "U2",
+                    "text": "joined",
+                    "ts": "1704448900.000100",
+                },
+                {
+                    "type": "message",
+                    "user": "U1",
+                    "text": "Is the &lt;big&gt; oven on, <@U2>?",
+                    "ts": "1704448980.000100",
+                },
+                {"type": "message", "user": "U2", "text": "Until noon.", "ts": "1704449040.000200"},
+                {
+                    "type": "message",
+                    "user": "U1",
+                    "text": "Who waters the plants?",
+                    "ts": "1704449100.000300",
+                    "thread_ts": "1704449100.000300",
+                },
+                {
+                    "type": "message",
+                    "user": "U2",
+                    "text": "I do.",
+                    "ts": "1704621900.000400",
+                    "thread_ts": "1704449100.000300",
+                },
+            ],
+            indent=1,
+        ),
+        "general/2024-01-06.json": json_bytes(
+            [{"type": "message", "user": "U2", "text": "Lunch?", "ts": "1704535380.000100"}]
+        ),
+        "users.json": json_bytes(
+            [
+                {"id": "U1", "name": "anna", "profile": {"display_name": "Anna", "real_name": "Anna Example"}},
+                {"id": "U2", "name": "ben", "profile": {"display_name": "", "real_name": "Ben Example"}},
+            ]
+        ),
+        "channels.json": json_bytes([{"id": "C1", "name": "general"}]),
+    },
+    _dialogues(
+        "slack",
+        (
+            "general/2024-01-05T10:03:00",
+            None,
+            (turn(ONE, "Is the <big> oven on, @Ben Example?"), turn(TWO, "Until noon.")),
+        ),
+        ("general/2024-01-06T10:03:00", None, (turn(ONE, "Lunch?"),)),
+        ("general/1704449100.000300", None, (turn(ONE, "Who waters the plants?"), turn(TWO, "I do."))),
+    ),
+    left_out={"channel_join events": 1},
+    facts={"turns of speakers without a role": 5},
+    main="general/2024-01-05.json",
+)
+
+
+def _graph_message(identity: str, name: str, content: str, time: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": identity,
+        "messageType": "message",
+        "createdDateTime": time,
+        "from": {"application": None, "user": {"id": f"id-{name}", "displayName": name}},
+        "body": {"contentType": "html", "content": content},
+        **more,
+    }
+
+
+_CHANNEL = {"channelIdentity": {"teamId": "t1", "channelId": "19:plants@thread.tacv2"}}
+_TEAMS = (
+    Layout(
+        "teams graph",
+        "teams",
+        {
+            "channel.json": json_bytes(
+                {
+                    "@odata.context": "https://graph.microsoft.com/v1.0/$metadata",
+                    "value": [
+                        _graph_message(
+                            "2",
+                            "Ben",
+                            "<p>I do, <at id='0'>Anna</at>.</p>",
+                            "2024-01-07T09:00:00Z",
+                            replyToId="1",
+                            **_CHANNEL,
+                        ),
+                        _graph_message(
+                            "1", "Anna", "Who waters the plants?", "2024-01-05T10:03:00.25Z", replyToId=None, **_CHANNEL
+                        ),
+                        _graph_message("7", "Anna", "Lunch?", "2024-01-05T10:04:00Z", chatId="19:lunch"),
+                        _graph_message("8", "Ben", "Sure.", "2024-01-05T10:05:00Z", chatId="19:lunch"),
+                    ],
+                },
+                indent=1,
+            )
+        },
+        _dialogues(
+            "teams",
+            ("19:lunch/2024-01-05T10:04:00", None, (turn(ONE, "Lunch?"), turn(TWO, "Sure."))),
+            ("19:plants@thread.tacv2/1", None, (turn(ONE, "Who waters the plants?"), turn(TWO, "I do, @Anna."))),
+        ),
+        facts={"turns of speakers without a role": 4},
+    ),
+    Layout(
+        "teams personal",
+        "teams",
+        {
+            "messages.json": json_bytes(
+                {
+                    "userId": "8:live:anna",
+                    "conversations": [
+                        {
+                            "id": "8:live:ben",
+                            "displayName": "Ben",
+                            "MessageList": [
+                                {
+                                    "id": "2",
+                                    "displayName": "Ben",
+                                    "originalarrivaltime": "2024-01-05T10:04:00.1234567Z",
+                                    "messagetype": "RichText",
+                                    "content": 'Sure <ss type="smile">:)</ss>',
+                                    "from": "8:live:ben",
+                                },
+                                {
+                                    "id": "1",
+                                    "displayName": None,
+                                    "originalarrivaltime": "2024-01-05T10:03:00Z",
+                                    "messagetype": "RichText",
+                                    "content": "Lunch &amp; tea?",
+                                    "from": "8:live:anna",
+                                },
+                            ],
+                        }
+                    ],
+                }
+            )
+        },
+        _dialogues(
+            "teams",
+            ("8:live:ben/2024-01-05T10:03:00", None, (turn(USER, "Lunch & tea?"), turn(SYSTEM, "Sure :)"))),
+        ),
+        {"speakers": {"live:anna": "user", "Ben": "system"}},
+    ),
+)
+
+
+def _discord_message(identity: str, name: str, content: str, time: str, kind: str = "Default") -> dict[str, Any]:
+    author = {"id": f"9{identity}", "name": name, "nickname": name.upper(), "isBot": name == "helper"}
+    return {"id": identity, "type": kind, "timestamp": time, "content": content, "author": author, "attachments": []}
+
+
+_DISCORD = Layout(
+    "discord",
+    "discord",
+    {
+        "bakers - general [41].json": json_bytes(
+            {
+                "guild": {"id": "40", "name": "bakers"},
+                "channel": {"id": "41", "type": "GuildTextChat", "name": "general"},
+                "messages": [
+                    _discord_message("1", "anna", "Joined the server.", "2024-01-05T10:00:00+00:00", "GuildMemberJoin"),
+                    _discord_message("2", "anna", "Which flour?", "2024-01-05T12:03:00.5+02:00"),
+                    _discord_message("3", "helper", "Rye.", "2024-01-05T10:04:00+00:00", "Reply"),
+                    _discord_message("4", "ben", "Still rye?", "2024-01-05T18:00:00+00:00"),
+                ],
+                "messageCount": 4,
+            },
+            indent=1,
+        ),
+        "bakers - starter [42].json": json_bytes(
+            {
+                "guild": {"id": "40", "name": "bakers"},
+                "channel": {"id": "42", "type": "GuildPublicThread", "name": "starter"},
+                "messages": [
+                    _discord_message("5", "ben", "My starter died.", "2024-01-05T10:03:00+00:00"),
+                    _discord_message("6", "anna", "Feed it.", "2024-01-06T10:03:00+00:00"),
+                ],
+            }
+        ),
+    },
+    _dialogues(
+        "discord",
+        ("41/2024-01-05T10:03:00", None, (turn(ONE, "Which flour?"), turn(SYSTEM, "Rye."))),
+        ("41/2024-01-05T18:00:00", None, (turn(ONE, "Still rye?"),)),
+        ("42", None, (turn(ONE, "My starter died."), turn(TWO, "Feed it."))),
+    ),
+    left_out={"GuildMemberJoin events": 1},
+    facts={"turns of speakers without a role": 4, "roles": {"bot": "system"}},
+)
+
+_WHATSAPP = (
+    Layout(
+        "whatsapp iphone",
+        "whatsapp",
+        {
+            "_chat.txt": lines_bytes(
+                "[31.12.23, 21:41:05] Anna: \u200eMessages are encrypted.",
+                "[31.12.23, 21:41:05] Anna: Shall we bake?",
+                "I have flour.",
+                "\u200e[31.12.23, 21:42:00] ~\u202fBen: Yes: rye",
+                "[01.01.24, 09:00:00] Ben: It burned.",
+            )
+        },
+        _dialogues(
+            "whatsapp",
+            (
+                "_chat/2023-12-31T21:41:05",
+                None,
+                (turn(ONE, "Shall we bake?\nI have flour."), turn(TWO, "Yes: rye")),
+            ),
+            ("_chat/2024-01-01T09:00:00", None, (turn(ONE, "It burned."),)),
+        ),
+        left_out={"messages written by WhatsApp": 1},
+        facts={"dates": {"day-first (found in the dates)": 1}, "turns of speakers without a role": 3},
+    ),
+    Layout(
+        "whatsapp android",
+        "whatsapp",
+        {
+            "WhatsApp Chat with Ben.txt": lines_bytes(
+                "12/31/23, 9:40\u202fPM - Ben joined using this group's invite link",
+                "12/31/23, 9:41\u202fPM - Anna: Shall we bake?",
+                "1/1/24, 12:05\u202fAM - Ben: Now?",
+            )
+        },
+        _dialogues(
+            "whatsapp",
+            (
+                "WhatsApp Chat with Ben/2023-12-31T21:41:00",
+                None,
+                (turn(SYSTEM, "Shall we bake?"), turn(USER, "Now?")),
+            ),
+        ),
+        {"speakers": {"anna": "system", "*": "user"}},
+        left_out={"lines without a sender (joins, calls, notices)": 1},
+        facts={"dates": {"month-first (found in the dates)": 1}},
+    ),
+)
+
+
+def _telegram_message(identity: int, name: str, text: Any, time: int) -> dict[str, Any]:
+    moment = datetime.fromtimestamp(time, UTC).replace(tzinfo=None).isoformat()
+    sender = {"from": name, "from_id": f"user{len(name)}"}
+    return {"id": identity, "type": "message", "date": moment, "date_unixtime": str(time), **sender, "text": text}
+
+
+_TELEGRAM_CHAT = {
+    "name": "Bakers",
+    "type": "private_group",
+    "id": 77,
+    "messages": [
+        {
+            "id": 1,
+            "type": "service",
+            "date": "2024-01-05T10:00:00",
+            "actor": "Anna",
+            "action": "create_group",
+            "text": "",
+        },
+        _telegram_message(2, "Anna", "Which flour?", 1704448980),
+        _telegram_message(3, "Ben", ["See ", {"type": "link", "text": "https://example.com"}, "."], 1704449040),
+        _telegram_message(4, "Ben", "Still there?", 1704535380),
+    ],
+}
+_TELEGRAM_TURNS = (
+    ("77/2024-01-05T10:03:00", None, (turn(ONE, "Which flour?"), turn(TWO, "See https://example.com."))),
+    ("77/2024-01-06T10:03:00", None, (turn(ONE, "Still there?"),)),
+)
+_TELEGRAM = (
+    Layout(
+        "telegram",
+        "telegram",
+        {"result.json": json_bytes(_TELEGRAM_CHAT, indent=1)},
+        _dialogues("telegram", *_TELEGRAM_TURNS),
+        left_out={"create_group events": 1},
+        facts={"turns of speakers without a role": 3},
+    ),
+    Layout(
+        "telegram all chats",
+        "telegram",
+        {
+            "DataExport/result.json": json_bytes(
+                {
+                    "about": "Here is the data you requested.",
+                    "contacts": {"about": "", "list": [{"first_name": "Ben"}]},
+                    "chats": {
+                        "about": "",
+                        "list": [
+                            {"name": "Ben", "type": "personal_chat", "id": 5, "messages": []},
+                            _TELEGRAM_CHAT,
+                        ],
+                    },
+                }
+            )
+        },
+        _dialogues("telegram", *_TELEGRAM_TURNS),
+        left_out={"create_group events": 1},
+        facts={"turns of speakers without a role": 3},
+    ),
+)
+
+# ---- tickets, e-mail, transcripts and tweets
+
+_LEAK = (turn(USER, "My kettle leaks."), turn(SYSTEM, "Since when?"), turn(USER, "Since Monday."))
+_MEND = (turn(USER, "Do you mend bicycles?"), turn(SYSTEM, "On Tuesdays."))
+
+
+def zendesk_comment(author: int, text: str, minute: int, **changes: Any) -> dict[str, Any]:
+    time = f"2024-05-01T10:{minute:02}:00Z"
+    return {"author_id": author, "type": "Comment", "body": text, "public": True, "created_at": time} | changes
+
+
+_ZENDESK_TICKETS = (
+    {
+        "id": 17,
+        "requester_id": 900,
+        "comments": [
+            zendesk_comment(900, "My kettle leaks.", 0, plain_body="My kettle leaks."),
+            zendesk_comment(901, "Looks like the old model.", 1, public=False),
+            zendesk_comment(901, "Since when?", 2),
+            zendesk_comment(900, "Since Monday.", 3),
+        ],
+    },
+    {
+        "id": 18,
+        "requester_id": 902,
+        "comments": [
+            zendesk_comment(901, "", 6, html_body="<div>On <b>Tuesdays</b>.</div>"),
+            zendesk_comment(902, "Do you mend bicycles?", 5),
+        ],
+    },
+)
+_ZENDESK_EXPECTED = _dialogues("zendesk", ("17", None, _LEAK), ("18", None, _MEND))
+_ZENDESK_USERS = [{"id": 900, "role": "end-user"}, {"id": 901, "role": "admin"}, {"id": 902, "role": "end-user"}]
+
+_INTERCOM_CONVERSATIONS = (
+    {
+        "type": "conversation",
+        "id": "31",
+        "created_at": 1714557600,
+        "source": {"body": "<p>My kettle leaks.</p>", "author": {"type": "lead"}},
+        "conversation_parts": {
+            "conversation_parts": [
+                {"part_type": "assignment", "body": None, "author": {"type": "bot"}, "created_at": 1714557601},
+                {"part_type": "note", "body": "<p>Old!</p>", "author": {"type": "admin"}, "created_at": 1714557602},
+                {"part_type": "open", "body": "Since Monday.", "author": {"type": "lead"}, "created_at": 1714557700},
+                {"part_type": "comment", "body": "Since when?", "author": {"type": "admin"}, "created_at": 1714557603},
+            ]
+        },
+    },
+    {
+        "type": "conversation",
+        "id": "32",
+        "created_at": 1714557600,
+        "source": {"body": "<p>Do you mend bicycles?</p>", "author": {"type": "user"}},
+        "conversation_parts": {
+            "conversation_parts": [
+                {"part_type": "comment", "body": "On Tuesdays.", "author": {"type": "bot"}, "created_at": 1714557601},
+            ]
+        },
+    },
+)
+_INTERCOM_EXPECTED = _dialogues("intercom", ("31", None, _LEAK), ("32", None, _MEND))
+_INTERCOM_LEFT_OUT = {"parts of type assignment": 1, "private notes": 1}
+
+
+def freshdesk_message(text: str, minute: int, *, incoming: bool, private: bool = False) -> dict[str, Any]:
+    time = f"2024-05-01T10:{minute:02}:00Z"
+    return {"body_text": text, "incoming": incoming, "private": private, "created_at": time}
+
+
+_FRESHDESK_TICKETS = [
+    {
+        "id": 51,
+        "source": 2,
+        "description_text": "My kettle leaks.",
+        "created_at": "2024-05-01T10:00:00Z",
+        "conversations": [
+            freshdesk_message("Since Monday.", 4, incoming=True),
+            freshdesk_message("Old model?", 1, incoming=False, private=True),
+            freshdesk_message("Since when?", 2, incoming=False),
+        ],
+    },
+    {
+        "id": 52,
+        "source": 1,
+        "description": "<p>Do you mend bicycles?</p>",
+        "created_at": "2024-05-01T10:00:00Z",
+        "conversations": [freshdesk_message("On Tuesdays.", 1, incoming=False)],
+    },
+]
+_FRESHDESK_EXPECTED = _dialogues("freshdesk", ("51", None, _LEAK), ("52", None, _MEND))
+
+TWEET_COLUMNS = (
+    *("tweet_id", "author_id", "inbound", "created_at", "text", "response_tweet_id", "in_response_to_tweet_id"),
+)
+
+
+def tweet(number: int, minute: int, text: str, reply_to: object = "", *, inbound: bool = True) -> tuple[object, ...]:
+    author = "115001" if inbound else "KettleHelp"
+    return (number, author, inbound, f"Tue Oct 31 22:{minute:02}:47 +0000 2017", text, "", reply_to)
+
+
+_TWEETS = csv_bytes(
+    TWEET_COLUMNS,
+    tweet(3, 5, "@115001 Since when?", 1, inbound=False),
+    tweet(1, 0, "@KettleHelp My kettle leaks."),
+    tweet(4, 9, "@KettleHelp Since Monday.", 3),
+    tweet(5, 7, "@115001 Hot &amp; cold?", 1, inbound=False),
+    tweet(8, 8, "Do you mend bicycles?"),
+    tweet(9, 9, "@115001 @KettleFans On Tuesdays.", 8, inbound=False),
+)
+
+
+def mail(sender: str, to: str, subject: str, minute: int, text: str, number: int, *headers: str) -> str:
+    """Return a message of an mbox file."""
+    clock = f"10:{minute:02}:00"
+    lines = (
+        f"From {sender} Wed May  1 {clock} 2024",
+        f"From: {sender}",
+        f"To: {to}",
+        f"Subject: {subject}",
+        f"Date: Wed, 1 May 2024 {clock} +0000",
+        f"Message-ID: <{number}@example.org>",
+        *headers,
+        "",
+        text,
+        "",
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+_ANN, _CID, _HELP = "ann@example.org", "cid@example.net", "help@example.com"
+_MAILBOX = (
+    mail(_ANN, _HELP, "Kettle", 0, "My kettle leaks.", 1),
+    mail(_CID, _HELP, "Bicycles", 1, "Do you mend bicycles?", 2),
+    mail(_HELP, _ANN, "Re: Kettle", 2, "Since when?", 3, "In-Reply-To: <1@example.org>"),
+    mail(_HELP, _CID, "AW: Bicycles", 3, "On Tuesdays.", 4),
+    mail(_HELP, _ANN, "Away", 4, "I am away.", 5, "Auto-Submitted: auto-replied", "References: <1@example.org>"),
+    mail(_ANN, _HELP, "Re: Kettle", 5, "Since Monday.", 6, "References: <1@example.org> <3@example.org>"),
+)
+_MAIL_EXPECTED = _dialogues("mbox", ("1@example.org", None, _LEAK), ("2@example.org", None, _MEND))
+_MAIL_SPEAKERS = {"speakers": {"@example.com": "system", "*": "user"}}
+
+_TRANSCRIPTS = (
+    Layout(
+        "transcript vtt",
+        "transcript",
+        {
+            "bicycle.vtt": lines_bytes(
+                *("WEBVTT", "", "00:01.000 --> 00:02.000", "<v Customer>Do you mend bicycles?</v>", ""),
+                *("NOTE", "Line two is quiet.", "", "00:05.000 --> 00:06.000", "<v Agent>On <i>Tuesdays</i>."),
+            ),
+            "kettle.vtt": lines_bytes(
+                *("WEBVTT - a call", "", "1", "00:00:01.000 --> 00:00:02.000", "<v Customer>My kettle</v>", ""),
+                *("2", "00:00:02.000 --> 00:00:03.000", "<v Customer>leaks.</v>", "", "", "3"),
+                *("00:00:04.000 --> 00:00:06.000 align:start", "<v Agent>Since when?</v>"),
+                *("<v Customer>Since Monday.</v>", "", "4", "00:00:07.000 --> 00:00:08.000", "[music]"),
+            ),
+        },
+        _dialogues("transcript", ("bicycle.vtt", None, _MEND), ("kettle.vtt", None, _LEAK)),
+        left_out={"descriptions of sounds": 1},
+        facts={"roles": {"customer": "user", "agent": "system"}},
+        main="bicycle.vtt",
+    ),
+    Layout(
+        "transcript srt",
+        "transcript",
+        {
+            "kettle.srt": lines_bytes(
+                *("1", "00:00:01,000 --> 00:00:02,000", "SPEAKER_00: My kettle", "leaks.", ""),
+                *("2", "00:00:04,000 --> 00:00:05,000", "- SPEAKER_01: Since when?", "- SPEAKER_00: Since", ""),
+                *("3", "00:00:05,000 --> 00:00:06,000", "Monday."),
+            )
+        },
+        _dialogues("transcript", ("kettle.srt", None, _LEAK)),
+        {"speakers": {"speaker_01": "system", "*": "user"}},
+    ),
+)
+
+_TICKETS = (
+    Layout(
+        "zendesk jsonl",
+        "zendesk",
+        {"tickets.jsonl": jsonl_bytes(*_ZENDESK_TICKETS)},
+        _ZENDESK_EXPECTED,
+        left_out={"private notes": 1},
+    ),
+    Layout(
+        "zendesk as JSON Lines in a .json.gz file",
+        "zendesk",
+        {"tickets.json.gz": gzip.compress(jsonl_bytes(*_ZENDESK_TICKETS), mtime=0)},
+        _ZENDESK_EXPECTED,
+        left_out={"private notes": 1},
+    ),
+    Layout(
+        "zendesk as an indented page with users",
+        "zendesk",
+        {
+            "tickets.json": json_bytes(
+                {"tickets": list(_ZENDESK_TICKETS), "users": _ZENDESK_USERS, "count": 2}, indent=1
+            )
+        },
+        _ZENDESK_EXPECTED,
+        left_out={"private notes": 1},
+    ),
+    Layout(
+        "zendesk as an array beside a file of users",
+        "zendesk",
+        {
+            "tickets.json": json_bytes(list(_ZENDESK_TICKETS), indent=1),
+            "zendesk_users.jsonl": jsonl_bytes(*_ZENDESK_USERS),
+        },
+        _ZENDESK_EXPECTED,
+        left_out={"private notes": 1},
+    ),
+    Layout(
+        "intercom jsonl",
+        "intercom",
+        {"conversations.jsonl": jsonl_bytes(*_INTERCOM_CONVERSATIONS)},
+        _INTERCOM_EXPECTED,
+        left_out=_INTERCOM_LEFT_OUT,
+    ),
+    Layout(
+        "intercom with a list under conversations",
+        "intercom",
+        {"conversations.json": json_bytes({"conversations": list(_INTERCOM_CONVERSATIONS)})},
+        _INTERCOM_EXPECTED,
+        left_out=_INTERCOM_LEFT_OUT,
+    ),
+    Layout(
+        "freshdesk",
+        "freshdesk",
+        {"tickets.json": json_bytes(_FRESHDESK_TICKETS, indent=1)},
+        _FRESHDESK_EXPECTED,
+        left_out={"private notes": 1},
+    ),
+    Layout(
+        "freshdesk with a list under tickets",
+        "freshdesk",
+        {"tickets.json": json_bytes({"tickets": _FRESHDESK_TICKETS}, indent=1)},
+        _FRESHDESK_EXPECTED,
+        left_out={"private notes": 1},
+    ),
+    Layout(
+        "twitter_support",
+        "twitter_support",
+        {"twcs.csv": _TWEETS},
+        _dialogues(
+            "twitter_support",
+            ("1/0", None, (turn(USER, "My kettle leaks."), turn(SYSTEM, "Hot & cold?"))),
+            ("1/1", None, _LEAK),
+            ("8/0", None, _MEND),
+        ),
+    ),
+    Layout(
+        "twitter_support chronological with mentions",
+        "twitter_support",
+        {"twcs.csv.gz": gzip.compress(_TWEETS, mtime=0)},
+        _dialogues(
+            "twitter_support",
+            (
+                "1",
+                None,
+                (
+                    turn(USER, "@KettleHelp My kettle leaks."),
+                    turn(SYSTEM, "@115001 Since when?"),
+                    turn(SYSTEM, "@115001 Hot & cold?"),
+                    turn(USER, "@KettleHelp Since Monday."),
+                ),
+            ),
+            ("8", None, (turn(USER, "Do you mend bicycles?"), turn(SYSTEM, "@115001 @KettleFans On Tuesdays."))),
+        ),
+        {"order": "chronological", "mentions": True},
+    ),
+    Layout(
+        "mbox",
+        "mbox",
+        {"support.mbox": "".join(_MAILBOX).encode()},
+        _MAIL_EXPECTED,
+        _MAIL_SPEAKERS,
+        left_out={"automatic messages": 1},
+    ),
+    Layout(
+        "mbox as .eml files",
+        "mbox",
+        {f"{number}.eml": message.split("\n", 1)[1].encode() for number, message in enumerate(_MAILBOX)},
+        _MAIL_EXPECTED,
+        _MAIL_SPEAKERS,
+        left_out={"automatic messages": 1},
+    ),
+    *_TRANSCRIPTS,
 )
 
 # ---- responses, questions and answers
@@ -1867,6 +2565,303 @@ _CLINC150 = (
     ),
 )
 
+_RASA_NLU = b"""version: "3.1"
+nlu:
+- intent: feed_pet
+  examples: |
+    - feed the [goat](pet) at [noon]{"entity": "time", "role": "start"}
+    - feed it
+
+- synonym: goat
+  examples: |
+    - billy
+- intent: faq/ask_name
+  examples:
+  - text: |
+      what is the goat called?
+    metadata: {sentiment: calm}
+  - text: and the [hen](pet:chicken)?
+- lookup: pet
+  examples: |
+    - cow
+"""
+_RASA_STORIES = b"""stories:
+- story: names
+  steps:
+  - user: |
+      what is the [goat](pet) called?
+    intent: faq/ask_name
+  - action: utter_faq
+  - slot_was_set:
+    - pet: goat
+  - user: feed her
+    intent: feed_pet
+  - bot: She has hay now.
+- story: only the last text is there
+  steps:
+  - intent: faq/ask_name
+  - action: utter_faq
+  - user: and the hen?
+    intent: faq/ask_name
+  - action: action_look_up
+rules:
+- rule: no text at all
+  steps:
+  - intent: feed_pet
+  - action: utter_fed
+"""
+_RASA_DOMAIN = b"""intents: [feed_pet, faq]
+responses:
+  utter_faq/ask_name:
+  - image: goat.png
+  - text: "{pet} is called Dora."
+  - text: Dora.
+"""
+_RASA = (
+    Layout(
+        "rasa",
+        "rasa",
+        {"data/nlu.yml": _RASA_NLU},
+        _dialogues(
+            "rasa",
+            (
+                "data/nlu.yml/1",
+                None,
+                (turn(USER, "feed the goat at noon", "feed_pet", slots=[("pet", "goat"), ("time.start", "noon")]),),
+            ),
+            ("data/nlu.yml/2", None, (turn(USER, "feed it", "feed_pet"),)),
+            ("data/nlu.yml/3", None, (turn(USER, "what is the goat called?", "faq/ask_name"),)),
+            ("data/nlu.yml/4", None, (turn(USER, "and the hen?", "faq/ask_name", slots=[("pet", "hen")]),)),
+        ),
+        left_out={"synonym sections": 1, "lookup sections": 1, "synonyms of entities": 1},
+    ),
+    Layout(
+        "rasa stories with a domain",
+        "rasa",
+        {"domain.yml": _RASA_DOMAIN, "tests/test_stories.yml": _RASA_STORIES, "config.yml": b"language: en\n"},
+        _dialogues(
+            "rasa",
+            (
+                "tests/test_stories.yml/1",
+                "test",
+                (
+                    turn(USER, "what is the goat called?", "faq/ask_name", slots=[("pet", "goat")]),
+                    turn(SYSTEM, "{pet} is called Dora."),
+                    turn(USER, "feed her", "feed_pet"),
+                    turn(SYSTEM, "She has hay now."),
+                ),
+            ),
+            ("tests/test_stories.yml/2", "test", (turn(USER, "and the hen?", "faq/ask_name"),)),
+        ),
+        left_out={
+            "user steps without a text": 2,
+            "actions without a text": 2,
+            "bot texts of stories in which a user text is missing": 1,
+        },
+        main="tests/test_stories.yml",
+    ),
+)
+
+_DIALOGFLOW = (
+    Layout(
+        "dialogflow ES",
+        "dialogflow",
+        {
+            "agent.json": json_bytes({"language": "en"}),
+            "entities/pet_entries_en.json": json_bytes([{"value": "goat"}]),
+            "intents/feed_pet.json": json_bytes({"id": "i1", "name": "feed pet", "fallbackIntent": False}),
+            "intents/feed_pet_usersays_en.json": json_bytes(
+                [
+                    {
+                        "id": "p1",
+                        "data": [
+                            {"text": "feed the ", "userDefined": False},
+                            {"text": "old goat", "alias": "pet", "meta": "@pet", "userDefined": True},
+                            {"text": " now"},
+                        ],
+                        "isTemplate": False,
+                        "count": 0,
+                    },
+                    {"id": "p2", "data": [{"text": "give it hay"}], "count": 2},
+                ],
+                indent=1,
+            ),
+            "intents/fallback.json": json_bytes({"id": "i2", "name": "fallback", "fallbackIntent": True}),
+            "intents/fallback_usersays_en.json": json_bytes(
+                [
+                    {"id": "p3", "data": [{"text": "paint the goat"}], "isTemplate": False},
+                    {"id": "p4", "data": [{"text": "@pet:pet"}], "isTemplate": True},
+                ]
+            ),
+        },
+        _dialogues(
+            "dialogflow",
+            ("intents/fallback_usersays_en.json/p3", None, (turn(USER, "paint the goat", "out_of_scope"),)),
+            (
+                "intents/feed_pet_usersays_en.json/p1",
+                None,
+                (turn(USER, "feed the old goat now", "feed pet", slots=[("pet", "old goat")]),),
+            ),
+            ("intents/feed_pet_usersays_en.json/p2", None, (turn(USER, "give it hay", "feed pet"),)),
+        ),
+        left_out={"template phrases": 1},
+        main="intents/feed_pet_usersays_en.json",
+    ),
+    Layout(
+        "dialogflow CX in one of two languages",
+        "dialogflow",
+        {
+            "intents/feed/feed.json": json_bytes({"name": "0-0", "displayName": "feed", "isFallback": False}),
+            "intents/feed/trainingPhrases/de.json": json_bytes(
+                {"trainingPhrases": [{"parts": [{"text": "ein Schaf"}], "repeatCount": 1, "languageCode": "de"}]}
+            ),
+            "intents/feed/trainingPhrases/en.json": json_bytes(
+                {
+                    "trainingPhrases": [
+                        {
+                            "parts": [{"text": "hay for ", "auto": True}, {"text": "two", "parameterId": "number"}],
+                            "repeatCount": 1,
+                            "languageCode": "en",
+                        }
+                    ]
+                }
+            ),
+            "intents/none/none.json": json_bytes({"name": "0-1", "displayName": "none", "isFallback": True}),
+            "intents/none/trainingPhrases/en.json": json_bytes(
+                {"trainingPhrases": [{"id": "t1", "parts": [{"text": "sing"}], "repeatCount": 1, "languageCode": "en"}]}
+            ),
+        },
+        _dialogues(
+            "dialogflow",
+            (
+                "intents/feed/trainingPhrases/en.json/1",
+                None,
+                (turn(USER, "hay for two", "feed", slots=[("number", "two")]),),
+            ),
+            ("intents/none/trainingPhrases/en.json/t1", None, (turn(USER, "sing", "out_of_scope"),)),
+        ),
+        {"language": "en"},
+        main="intents/feed/trainingPhrases/en.json",
+    ),
+)
+
+_LEX = (
+    Layout(
+        "lex V2",
+        "lex",
+        {
+            "manifest.json": json_bytes({"metadata": {"schemaVersion": "1.0"}}),
+            "Farm/Bot.json": json_bytes({"name": "Farm"}),
+            "Farm/BotLocales/en_GB/Intents/Feed/Intent.json": json_bytes(
+                {
+                    "name": "Feed",
+                    "sampleUtterances": [{"utterance": "feed the {Pet}"}, {"utterance": "give them hay"}],
+                },
+                indent=1,
+            ),
+            "Farm/BotLocales/en_GB/Intents/Feed/Slots/Pet/Slot.json": json_bytes({"name": "Pet"}),
+            "Farm/BotLocales/en_GB/Intents/FallbackIntent/Intent.json": json_bytes(
+                {"name": "FallbackIntent", "sampleUtterances": None}
+            ),
+        },
+        _dialogues(
+            "lex",
+            ("Farm/BotLocales/en_GB/Intents/Feed/Intent.json/Feed/1", None, (turn(USER, "feed the {Pet}", "Feed"),)),
+            ("Farm/BotLocales/en_GB/Intents/Feed/Intent.json/Feed/2", None, (turn(USER, "give them hay", "Feed"),)),
+        ),
+        left_out={"intents without sample utterances": 1},
+        facts={"utterances with placeholders of slots, kept as written": 1},
+        main="Farm/BotLocales/en_GB/Intents/Feed/Intent.json",
+    ),
+    Layout(
+        "lex V1",
+        "lex",
+        {
+            "farm.json": json_bytes(
+                {
+                    "metadata": {"schemaVersion": "1.0", "importType": "LEX"},
+                    "resource": {
+                        "name": "Farm",
+                        "intents": [
+                            {"name": "Feed", "sampleUtterances": ["feed them"], "slots": []},
+                            {"name": "Wash", "sampleUtterances": ["wash the {Pet}"]},
+                        ],
+                    },
+                }
+            )
+        },
+        _dialogues(
+            "lex",
+            ("farm.json/Feed/1", None, (turn(USER, "feed them", "Feed"),)),
+            ("farm.json/Wash/1", None, (turn(USER, "wash the {Pet}", "Wash"),)),
+        ),
+        facts={"utterances with placeholders of slots, kept as written": 1},
+    ),
+)
+
+_LUIS = (
+    Layout(
+        "luis",
+        "luis",
+        {
+            "app.json": json_bytes(
+                {
+                    "luis_schema_version": "7.0.0",
+                    "name": "Farm",
+                    "intents": [{"name": "None"}, {"name": "Feed"}],
+                    "utterances": [
+                        {
+                            "text": "\U0001f410 feed the goat",
+                            "intent": "Feed",
+                            "entities": [{"entity": "pet", "startPos": 12, "endPos": 15}],
+                        },
+                        {"text": "paint the goat", "intent": "None", "entities": []},
+                    ],
+                    "patterns": [{"pattern": "feed {pet}", "intent": "Feed"}],
+                },
+                indent=1,
+            )
+        },
+        _dialogues(
+            "luis",
+            ("app.json/1", None, (turn(USER, "\U0001f410 feed the goat", "Feed", slots=[("pet", "goat")]),)),
+            ("app.json/2", None, (turn(USER, "paint the goat", "out_of_scope"),)),
+        ),
+        left_out={"patterns": 1},
+    ),
+    Layout(
+        "luis, a CLU project",
+        "luis",
+        {
+            "project.json": json_bytes(
+                {
+                    "projectFileVersion": "2022-10-01-preview",
+                    "stringIndexType": "Utf16CodeUnit",
+                    "metadata": {"projectKind": "Conversation"},
+                    "assets": {
+                        "intents": [{"category": "Feed"}],
+                        "utterances": [
+                            {
+                                "text": "feed the hen",
+                                "intent": "Feed",
+                                "language": "en",
+                                "dataset": "Train",
+                                "entities": [{"category": "pet", "offset": 9, "length": 3}],
+                            },
+                            {"text": "sing", "intent": "None", "language": "en", "dataset": "Test", "entities": []},
+                        ],
+                    },
+                }
+            )
+        },
+        _dialogues(
+            "luis",
+            ("project.json/1", "train", (turn(USER, "feed the hen", "Feed", slots=[("pet", "hen")]),)),
+            ("project.json/2", "test", (turn(USER, "sing", "out_of_scope"),)),
+        ),
+    ),
+)
+
 #: Threads of five turns behind which there is a short one, of three, of two, and of nobody; a line has no link.
 _IRC_LOG = lines_bytes(
     "=== dora [~dora@host] has joined #ubuntu",
@@ -1950,6 +2945,17 @@ _IRC = Layout(
 
 LAYOUTS = (
     *_LOGS,
+    _JSON_PATHS,
+    _SLACK,
+    *_TEAMS,
+    _DISCORD,
+    *_WHATSAPP,
+    *_TELEGRAM,
+    *_RASA,
+    *_DIALOGFLOW,
+    *_LEX,
+    *_LUIS,
+    *_TICKETS,
     *_RESPONSES,
     *_LABELLED_RESPONSES,
     *_QUESTIONS,

@@ -18,6 +18,9 @@ SYSTEM = "system"
 RIGHT_RESPONSE = "right response"
 WRONG_RESPONSE = "wrong response"
 
+#: The intent of texts that belong to none of the intents: examples of what a classifier should reject.
+OUT_OF_SCOPE = "out_of_scope"
+
 #: Participants without a role are numbered in the order in which they first speak.
 _PEER = re.compile(r"speaker_[1-9][0-9]*")
 

@@ -1,11 +1,12 @@
-"""Files: hashes, durable and atomic writes, JSON and CSV."""
+"""Files: hashes, durable and atomic writes, JSON, CSV and safetensors."""
 
 import csv
 import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Sequence
+import stat
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,30 @@ def write_atomic(path: Path, text: str) -> None:
     temporary = path.with_name(f".writing-{path.name}")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
+
+
+def reset_permissions(path: Path) -> None:
+    """Give a file the permissions of a new one: safetensors makes its files readable by their owner only."""
+    sample = path.with_name(f".permissions-{path.name}")  # the umask cannot be read without changing it for a moment
+    sample.touch()
+    path.chmod(stat.S_IMODE(sample.stat().st_mode))
+    sample.unlink()
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
+    """Write NumPy arrays or torch tensors, which must be contiguous, as safetensors."""
+    import numpy as np  # here, so that commands that write no tensors start quickly
+
+    values, header = dict(tensors), None if metadata is None else dict(metadata)
+    if all(isinstance(value, np.ndarray) for value in values.values()):
+        import safetensors.numpy
+
+        safetensors.numpy.save_file(values, path, header)
+    else:
+        import safetensors.torch
+
+        safetensors.torch.save_file(values, path, header)
+    reset_permissions(path)
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

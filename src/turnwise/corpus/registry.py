@@ -5,7 +5,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,6 +15,8 @@ import yaml
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import did_you_mean
+from turnwise.corpus.holes import HolePolicy
+from turnwise.corpus.sniffing import DETECT
 from turnwise.corpus.source import CorpusCounts, CorpusError, CorpusSource
 
 #: The file, in the folder of a download, with the checksums of all complete files.
@@ -67,11 +69,19 @@ class Reader:
     published: CorpusCounts | None = None
     downloads: tuple[Download, ...] = ()
     encoding: str = "utf-8"
+    holes: HolePolicy = "keep"
 
     @classmethod
     def from_yaml(cls, name: str, entry: Mapping[str, Any]) -> "Reader":
         """Return the reader that an entry of `registry.yaml` describes."""
-        values = {"name": name, "function": f"{name}.read", **entry}
+        is_log = "home" not in entry
+        values = {
+            "name": name,
+            "function": f"{name}.read",
+            "encoding": DETECT if is_log else "utf-8",
+            "holes": "split" if is_log else "keep",
+            **entry,
+        }
         if "published" in entry:
             values["published"] = CorpusCounts(**entry["published"])
         values["downloads"] = tuple(Download(**download) for download in entry.get("downloads", ()))
@@ -97,10 +107,19 @@ class Reader:
         """The docstring of the reader's function, which explains the options."""
         return (inspect.getdoc(self._load_function()) or "").replace("    source: the files to read.\n", "")
 
-    def parse_options(self, settings: Mapping[str, str]) -> dict[str, Any]:
-        """Convert `key=value` settings to the types of the options."""
+    def parse_options(self, settings: Iterable[tuple[str, str]]) -> dict[str, Any]:
+        """Convert `key=value` settings to the types of the options; some may be given more than once."""
         hints = typing.get_type_hints(self._load_function())
-        return {name: _parse_option(name, hints.get(name, str), value) for name, value in settings.items()}
+        options: dict[str, Any] = {}
+        for name, value in settings:
+            kind = hints.get(name, str)
+            if kind == str | Sequence[str]:
+                options[name] = (*options.get(name, ()), value)
+            elif name in options:
+                raise CorpusError(f"{name} is given more than once: keep one of {options[name]!r} and {value!r}")
+            else:
+                options[name] = _parse_option(name, kind, value)
+        return options
 
     def read(self, source: CorpusSource, **options: Any) -> Iterator[Dialogue]:
         """Read the dialogues of a source; raise a CorpusError if the reader does not have such an option."""
@@ -121,6 +140,11 @@ def _parse_option(name: str, kind: Any, value: str) -> Any:
         if value.lower() not in ("true", "false"):
             raise CorpusError(f"{name} must be true or false, got {value!r}")
         return value.lower() == "true"
+    if kind is float:
+        try:
+            return float(value)
+        except ValueError:
+            raise CorpusError(f"{name} must be a number, got {value!r}") from None
     if isinstance(kind, types.UnionType):  # Mapping | None
         pairs = [pair.partition("=") for pair in value.split(",")]
         if not all(key.strip() and equals and target.strip() for key, equals, target in pairs):

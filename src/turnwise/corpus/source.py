@@ -13,7 +13,7 @@ import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BufferedReader, RawIOBase, TextIOWrapper
@@ -23,6 +23,15 @@ from typing import IO, Any, Literal, Self, TypeVar
 
 from turnwise.core.dialogue import Dialogue, Slot, Turn, peer
 from turnwise.core.errors import TurnwiseError
+from turnwise.corpus.holes import HolePolicy, apply_hole_policy
+from turnwise.corpus.sniffing import (
+    DETECT,
+    TableDialect,
+    detect_dialect,
+    detect_encoding,
+    open_decompressed,
+    read_sample,
+)
 
 #: Characters of the source that a rejection quotes.
 EXCERPT_LENGTH = 200
@@ -122,6 +131,7 @@ class CorpusSource:
     name: str
     #: Called for everything that is rejected; may raise to stop.
     on_rejection: Callable[[Rejection], None]
+    #: The encoding of the texts, or `DETECT`.
     encoding: str = "utf-8"
     #: Called with the number of bytes read so far.
     on_bytes: Callable[[int], None] = lambda _: None
@@ -135,9 +145,20 @@ class CorpusSource:
     skipped: Counter[str] = field(default_factory=Counter)
     #: Values that the reader determines and the manifest records.
     facts: dict[str, Any] = field(default_factory=dict)
+    #: What becomes of the turns around one that cannot be read.
+    holes: HolePolicy = "keep"
+    #: Returns the split of the conversation with that id; None: the splits of the source.
+    assign_split: Callable[[str], str] | None = None
+    #: When dialogues began, in seconds since 1970, by id; None: not recorded.
+    start_times: dict[str, float] | None = None
+    #: Rejections so far, other than of single slots.
+    rejected_rows: int = 0
+    #: Dialogues that were split at holes.
+    split_dialogues: int = 0
     #: Name, size and checksum of the files read so far.
     inputs: list[dict[str, Any]] = field(default_factory=list)
     _ids: set[str] = field(default_factory=set)
+    _encodings: dict[Path, str] = field(default_factory=dict)
     _bytes: int = 0
 
     # ---- files
@@ -167,13 +188,17 @@ class CorpusSource:
                 yield path, line, record
 
     def relative_name(self, path: Path) -> str:
-        """Return the name of a file in rejections and manifests: relative to the root, so that no local path leaks."""
+        """Return the name of a file relative to the root, so that no local path leaks."""
         name = path.name if path == self.root else path.relative_to(self.root).as_posix()
         return name.encode("utf-8", "backslashreplace").decode()  # a file name need not be valid Unicode
 
+    def reported_name(self, path: Path) -> str:
+        """Return the name of a file in rejections and manifests."""
+        return self.mask(self.relative_name(path))
+
     def record_input(self, path: Path, size: int, sha256: str) -> None:
         """Record that a file was read."""
-        self.inputs.append({"name": self.relative_name(path), "bytes": size, "sha256": sha256})
+        self.inputs.append({"name": self.reported_name(path), "bytes": size, "sha256": sha256})
 
     def read_text(self, path: Path) -> str | None:
         """Return the text of a file; None, and a rejection, if it cannot be decoded."""
@@ -182,7 +207,7 @@ class CorpusSource:
                 return file.read().removeprefix("\ufeff")
             except UnicodeDecodeError as error:
                 line = error.object.count(b"\n", 0, error.start) + 1
-                self.reject(path, line, "file", self._decoding_error(error.object[error.start]))
+                self.reject(path, line, "file", self._decoding_error(path, error.object[error.start]))
         return None
 
     @contextmanager
@@ -192,22 +217,39 @@ class CorpusSource:
         stream: Any = BufferedReader(raw, 1 << 18)
         if path.suffix == ".gz":
             stream = gzip.GzipFile(fileobj=stream)
+        encoding = self._encoding_of(path)
         # newline="" keeps line ends inside quoted CSV cells; surrogateescape allows to reject single lines
-        with raw, TextIOWrapper(stream, encoding=self.encoding, errors=errors, newline="") as file:
+        with raw, TextIOWrapper(stream, encoding=encoding, errors=errors, newline="") as file:
             try:
                 yield file
             except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
                 self.reject(path, None, "file", f"cannot be read to its end: {error}")
             self.record_input(path, raw.bytes, raw.digest.hexdigest())
 
+    def _encoding_of(self, path: Path) -> str:
+        if self.encoding != DETECT:
+            return self.encoding
+        if path in self._encodings:
+            return self._encodings[path]
+        try:
+            encoding = detect_encoding(read_sample(path))
+        except (OSError, EOFError, zlib.error):  # reported when the file is read
+            encoding = "utf-8"
+        self._encodings[path] = encoding
+        if encoding != "utf-8":
+            fact = f"{encoding}, as detected; --encoding names another one"
+            self.facts.setdefault("encodings", {})[self.reported_name(path)] = fact
+        return encoding
+
     def _check_decoded(self, path: Path, number: int, text: str) -> bool:
         if text.isascii() or (undecoded := _UNDECODED.search(text)) is None:
             return True
-        self.reject(path, number, "dialogue", self._decoding_error(ord(undecoded[0]) - 0xDC00), text=text)
+        self.reject(path, number, "dialogue", self._decoding_error(path, ord(undecoded[0]) - 0xDC00), text=text)
         return False
 
-    def _decoding_error(self, byte: int) -> str:
-        return f"byte 0x{byte:02x} is not {self.encoding}: convert the file, or name its encoding (--encoding latin-1)"
+    def _decoding_error(self, path: Path, byte: int) -> str:
+        encoding = self._encoding_of(path)
+        return f"byte 0x{byte:02x} is not {encoding}: convert the file, or name its encoding (--encoding latin-1)"
 
     def _add_bytes(self, count: int) -> None:
         self._bytes += count
@@ -239,19 +281,29 @@ class CorpusSource:
 
         Unlike `json.load` it decodes one element at a time and keeps what precedes a syntax error.
         """
-        for line, _, value in self._json_items(path, "[", "]"):
+        for line, _, value in self._json_items(path, "["):
             yield line, value
 
     def json_object(self, path: Path) -> Iterator[tuple[int, tuple[str, Any]]]:
         """Yield the entries (key, value) of a file that is one JSON object, each with its line."""
-        for line, key, value in self._json_items(path, "{", "}"):
+        for line, key, value in self._json_items(path, "{"):
             yield line, (key, value)
 
-    def _json_items(self, path: Path, opening: str, closing: str) -> Iterator[tuple[int, str, Any]]:
+    def json_members(self, path: Path, *opened: str) -> Iterator[tuple[int, tuple[str, Any]]]:
+        """Yield the entries (key, value) of a file that is one JSON object, or the elements of an array with key ''.
+
+        A value under one of the keys `opened` is opened: its own entries, or its elements with that key, are yielded
+        instead. So the large arrays of an export are decoded one element at a time.
+        """
+        for line, key, value in self._json_items(path, "[{", opened):
+            yield line, (key, value)
+
+    def _json_items(self, path: Path, openings: str, opened: Collection[str] = ()) -> Iterator[tuple[int, str, Any]]:
         text = self.read_text(path)
         if text is None:
             return
         decode = json.JSONDecoder().raw_decode
+        line, counted = 1, 0
 
         def skip_space(position: int) -> int:
             match = _WHITESPACE.match(text, position)
@@ -263,24 +315,38 @@ class CorpusSource:
                 raise json.JSONDecodeError(message, text, position)
             return skip_space(position + 1)
 
-        line, counted, key = 1, 0, ""
-        try:
-            position = skip_mark(opening, 0, f"expected a JSON {'array' if opening == '[' else 'object'}")
+        def members(position: int, key: str) -> Generator[tuple[int, str, Any], None, int]:
+            """Yield the members of the array or object at a position; return the position behind it."""
+            nonlocal line, counted
+            is_object = text.startswith("{", position)
+            closing = "}" if is_object else "]"
+            position = skip_space(position + 1)
             at_end = text.startswith(closing, position)
             while not at_end:
                 line, counted = line + text.count("\n", counted, position), position
-                if opening == "{":
+                if is_object:
                     key, position = decode(text, position)
                     if not isinstance(key, str):
                         raise json.JSONDecodeError("expected a key and ':'", text, skip_space(position))
                     position = skip_mark(":", position, "expected a key and ':'")
-                value, position = decode(text, position)
-                yield line, key, value
+                if is_object and key in opened and text.startswith(("[", "{"), position):
+                    position = yield from members(position, key)
+                else:
+                    value, position = decode(text, position)
+                    yield line, key, value
                 position = skip_space(position)
                 at_end = text.startswith(closing, position)
                 if not at_end:
                     position = skip_mark(",", position, "the file ends or breaks off here")
-            if (position := skip_space(position + 1)) < len(text):
+            return position + 1
+
+        try:
+            position = skip_space(0)
+            if not text.startswith(tuple(openings), position):
+                expected = " or ".join("array" if opening == "[" else "object" for opening in openings)
+                raise json.JSONDecodeError(f"expected a JSON {expected}", text, position)
+            position = yield from members(position, "")
+            if (position := skip_space(position)) < len(text):
                 raise json.JSONDecodeError("unexpected content after the end of the document", text, position)
         except json.JSONDecodeError as error:
             reason = f"not valid JSON from here on ({error.msg}, column {error.colno}); the rest was not read"
@@ -302,13 +368,16 @@ class CorpusSource:
             else:
                 yield number, value
 
-    def csv_rows(self, path: Path, delimiter: str = "") -> Iterator[tuple[int, dict[str, str | None]]]:
-        """Yield the rows of a table with a header; malformed ones are rejected. The suffix implies the delimiter."""
+    def csv_rows(self, path: Path, dialect: TableDialect | str = "") -> Iterator[tuple[int, dict[str, str | None]]]:
+        """Yield the rows of a table with a header; malformed ones are rejected.
+
+        `dialect` may be a delimiter alone; the file's suffix implies it otherwise.
+        """
         allow_long_csv_cells()
-        suffixes = (suffix.lower() for suffix in reversed(path.suffixes))
-        delimiter = delimiter or next((CSV_DELIMITERS[suffix] for suffix in suffixes if suffix in CSV_DELIMITERS), ",")
+        if isinstance(dialect, str):
+            dialect = TableDialect(dialect or _implied_delimiter(path))
         with self._open(path) as file:
-            rows = csv.reader(file, delimiter=delimiter, strict=True)
+            rows = dialect.rows(file)
             header: list[str] | None = None
             while True:
                 number = rows.line_num + 1
@@ -325,9 +394,33 @@ class CorpusSource:
                     header = [row[0].removeprefix("\ufeff"), *row[1:]]
                 elif len(row) > len(header):
                     reason = f"{len(row)} cells under {len(header)} columns: is a delimiter or a quote missing?"
-                    self.reject(path, number, "dialogue", reason, text=delimiter.join(row))
+                    self.reject(path, number, "dialogue", reason, text=dialect.delimiter.join(row))
                 else:
                     yield number, dict(zip(header, row + [None] * (len(header) - len(row)), strict=True))
+
+    def read_start(self, path: Path) -> str:
+        """Return the beginning of a file, to decide how to read it; empty if it cannot be read."""
+        try:
+            return read_sample(path).decode(self._encoding_of(path), "replace").removeprefix("\ufeff")
+        except (OSError, EOFError, zlib.error):  # reported when the file is read
+            return ""
+
+    def first_line(self, path: Path) -> str:
+        """Return the first line that is not blank, to decide how to read a file; empty if there is none."""
+        try:
+            with open_decompressed(path) as file:
+                text = TextIOWrapper(file, encoding=self._encoding_of(path), errors="replace")
+                return next(filter(None, (line.removeprefix("\ufeff").strip() for line in text)), "")
+        except (OSError, EOFError, zlib.error):  # reported when the file is read
+            return ""
+
+    def detect_dialect(self, path: Path, columns: Sequence[str]) -> TableDialect:
+        """Return the dialect of a table in which these columns are expected."""
+        implied = _implied_delimiter(path)
+        dialect = detect_dialect(self.read_start(path), implied, columns)
+        if dialect != TableDialect(implied):
+            self.facts.setdefault("tables", {})[self.reported_name(path)] = str(dialect)
+        return dialect
 
     # ---- dialogues
 
@@ -362,7 +455,8 @@ class CorpusSource:
         """Report that something is left out."""
         excerpt = None if text is None else self._excerpt(text)
         dialogue_id = None if dialogue is None else self._excerpt(dialogue)
-        name, reason = self.relative_name(path), self._excerpt(reason, 2 * EXCERPT_LENGTH)
+        name, reason = self.reported_name(path), self._excerpt(reason, 2 * EXCERPT_LENGTH)
+        self.rejected_rows += kind != "slot"
         self.on_rejection(Rejection(name, line, kind, reason, dialogue_id, excerpt))
 
     def _excerpt(self, value: object, length: int = EXCERPT_LENGTH) -> str:
@@ -377,17 +471,35 @@ class DialogueBuilder:
     `result()` yields the dialogue, or nothing if it was rejected.
     """
 
-    __slots__ = ("_dialogue", "_line", "_peers", "_source", "id", "path", "source", "split", "turns")
+    __slots__ = (
+        "_dialogues",
+        "_holes",
+        "_line",
+        "_peers",
+        "_source",
+        "conversation",
+        "id",
+        "path",
+        "source",
+        "split",
+        "time",
+        "turns",
+    )
 
     def __init__(self, source: CorpusSource, path: Path, line: int | None, split: str | None):
         self._source = source
         self._line = line
         self._peers: dict[str, str] = {}
-        self._dialogue: Dialogue | None = None
+        self._dialogues: list[Dialogue] = []
+        self._holes: set[int] = set()
         self.path = path
         self.id = ""
         self.source = source.name
         self.split = split
+        #: What the dialogue is a part of, if it shares turns with others; they are all in the same split.
+        self.conversation = ""
+        #: When the dialogue began, in seconds since 1970.
+        self.time: float | None = None
         self.turns: list[Turn] = []
 
     def peer(self, name: str) -> str:
@@ -415,6 +527,11 @@ class DialogueBuilder:
         except (ValueError, AttributeError) as error:
             reason = str(error) if isinstance(text, str) else f"the text is a {type(text).__name__}, not a string"
             self._reject("turn", reason, text, line)
+            self.mark_hole()
+
+    def mark_hole(self) -> None:
+        """Record that a turn is missing here."""
+        self._holes.add(len(self.turns))
 
     def _slots(
         self, text: str, stripped: str, spans: Iterable[tuple[str, int, int]], line: int | None
@@ -445,17 +562,33 @@ class DialogueBuilder:
             return True
         if error is None:
             try:
-                dialogue = Dialogue(self.id, tuple(self.turns), self.source, self.split)
-                self._source.claim_id(self.id)
-                self._dialogue = dialogue
+                self._dialogues = self._finish()
             except ValueError as invalid:
                 self._reject("dialogue", str(invalid))
         return False
 
+    def _finish(self) -> list[Dialogue]:
+        source = self._source
+        split = source.assign_split(self.conversation or self.id) if source.assign_split else self.split
+        dialogue = Dialogue(self.id, tuple(self.turns), self.source, split)
+        parts = apply_hole_policy(dialogue, self._holes, source.holes)
+        if not parts:
+            raise ValueError("turns of this dialogue are missing (--holes drop-dialogue)")
+        for part in parts:
+            source.claim_id(part.id)
+            if source.start_times is not None and self.time is not None:
+                source.start_times[part.id] = self.time
+        source.split_dialogues += len(parts) > 1
+        return parts
+
     def result(self) -> Iterator[Dialogue]:
-        """Yield the finished dialogue, or nothing: `yield from builder.result()`."""
-        if self._dialogue is not None:
-            yield self._dialogue
+        """Yield the finished dialogue, its parts if it has holes, or nothing: `yield from builder.result()`."""
+        yield from self._dialogues
+
+
+def _implied_delimiter(path: Path) -> str:
+    suffixes = (suffix.lower() for suffix in reversed(path.suffixes))
+    return next((CSV_DELIMITERS[suffix] for suffix in suffixes if suffix in CSV_DELIMITERS), ",")
 
 
 def allow_long_csv_cells() -> None:

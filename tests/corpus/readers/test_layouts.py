@@ -124,6 +124,8 @@ def test_every_option_is_explained(reader: str):
         ("massive", {"locale": "*"}),
         ("hwu64_kfold", {"fold": "*"}),
         ("convokit", {"order": "random"}),
+        ("dialogflow", {"language": "xx"}),
+        ("lex", {"locale": "xx"}),
         ("text", {"speakers": {"bob": "boss"}}),
         ("table", {"speakers": {"bob": "speaker_0"}}),
         ("convokit", {"speakers": {"bob": ""}}),

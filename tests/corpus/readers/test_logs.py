@@ -199,8 +199,10 @@ def test_quoted_cells_may_hold_line_ends_and_delimiters(tmp_path: Path, try_impo
     mail = b'"Dear all,\r\n\r\nit says ""no"", twice.\r\nAnn"'
     content = b"conversation,speaker,text\r\na,user," + mail + b'\r\na,,lost\r\na,bot,"x\ty;z"\r\n'
     outcome = try_import("table", lay_out(tmp_path / "in", {"mail.csv": content}))
-    (dialogue,) = outcome.dialogues
-    assert utterances(dialogue) == [("user", 'Dear all,\r\n\r\nit says "no", twice.\r\nAnn'), ("system", "x\ty;z")]
+    assert [utterances(it) for it in outcome.dialogues] == [
+        [("user", 'Dear all,\r\n\r\nit says "no", twice.\r\nAnn')],
+        [("system", "x\ty;z")],
+    ]
     assert [rejection["line"] for rejection in outcome.rejected] == [6]
 
 
@@ -251,7 +253,14 @@ def test_role_words_are_known_in_any_case(word: str, tmp_path: Path, try_import:
     folder = table(tmp_path / "in", ("a", word, "one", ""), ("a", f" {word.upper()} ", "two", ""))
     outcome = try_import("table", folder)
     assert [who for who, _ in utterances(outcome.dialogues[0])] == [ROLE_WORDS[word]] * 2
-    assert outcome.manifest["facts"] == {}
+    assert outcome.manifest["facts"] == {"roles": {word: ROLE_WORDS[word]}}
+
+
+@pytest.mark.parametrize("word", ["End-User", "end_user", "END  USER"])
+def test_hyphens_and_underscores_in_role_words_count_as_spaces(word: str, tmp_path: Path, try_import: Callable):
+    outcome = try_import("table", table(tmp_path / "in", ("a", word, "one", "")))
+    assert utterances(outcome.dialogues[0]) == [("user", "one")]
+    assert outcome.manifest["facts"] == {"roles": {"end user": "user"}}
 
 
 def test_map_of_speakers_goes_before_role_words_and_a_star_after_them(tmp_path: Path, try_import: Callable):
@@ -281,7 +290,7 @@ def test_names_without_a_role_are_numbered_by_conversation_and_counted(tmp_path:
         ["speaker_1", "speaker_2", "speaker_1"],
         ["speaker_1", "user"],
     ]
-    assert outcome.manifest["facts"] == {"turns of speakers without a role": 4}
+    assert outcome.manifest["facts"] == {"turns of speakers without a role": 4, "roles": {"user": "user"}}
 
 
 def test_numbers_in_the_speaker_map_are_not_reused(tmp_path: Path, try_import: Callable):
@@ -443,7 +452,7 @@ def test_first_line_without_a_speaker_is_rejected(tmp_path: Path, try_import: Ca
 
 def test_empty_turn_is_rejected_with_its_line(tmp_path: Path, try_import: Callable):
     outcome = try_import("text", text_file(tmp_path / "in", "User: Hi\nAgent:\nUser: Anybody?\n"))
-    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi"), ("user", "Anybody?")]]
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi")], [("user", "Anybody?")]]
     assert [(it["line"], it["reason"]) for it in outcome.rejected] == [(2, "the text is empty")]
 
 

@@ -23,6 +23,7 @@ import pytest
 from tests.helpers.layouts import BASES, LAYOUTS, Layout, csv_bytes, jsonl_bytes, lay_out, parquet_bytes
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.registry import READERS
+from turnwise.corpus.sniffing import DETECT
 from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Store
 
@@ -45,12 +46,20 @@ PATTERN_READERS = (
     "cornell_movie_dialogs",
     "hwu64_kfold",
     "irc_disentanglement",
+    "lex",
     "massive",
+    "mbox",
     "messages",
     "multiwoz",
     "personachat",
+    "rasa",
     "responses",
+    "slack",
     "taskmaster3_partial",
+    "teams",
+    "transcript",
+    "twitter_support",
+    "whatsapp",
 )
 
 each_reader = pytest.mark.parametrize("reader", READERS)
@@ -78,6 +87,8 @@ JSON_LINES = [reader for reader in READERS if KINDS[reader] == "jsonl"]
 ONE_DIALOGUE_PER_FILE = {"star"}
 #: Words and labels are in several files, line by line: neither a line nor a word may be added to one of them alone.
 LABELS_IN_OTHER_FILES = {"snips", "atis"}
+#: A message has an id, by which copies of it are recognised and left out.
+MESSAGES_WITH_IDS = {"slack", "teams", "discord", "telegram"}
 
 
 def _layout(name: str) -> Layout:
@@ -86,7 +97,7 @@ def _layout(name: str) -> Layout:
 
 def _find_text(layout: Layout) -> tuple[str, bytes]:
     """Return a file and a text that it contains literally, in the main file if possible."""
-    encoding = READERS[layout.reader].encoding
+    encoding = READERS[layout.reader].encoding.replace(DETECT, "utf-8")
     for name in sorted(layout.files, key=lambda name: name != layout.main_file):
         for dialogue in layout.expected:
             for turn in dialogue.turns:
@@ -247,7 +258,7 @@ def test_undecodable_byte_is_listed_with_line_and_advice(reader: str, tmp_path: 
     layout = BASES[reader]
     name, text = _find_text(layout)
     folder = _write_with_text(layout, tmp_path / "in", lambda text: text + b"\xe9")
-    outcome = try_import(reader, folder, **layout.options)
+    outcome = try_import(reader, folder, encoding="utf-8", **layout.options)
     if outcome.rejected:
         rejection = outcome.rejected[0]
         assert rejection["file"] == name
@@ -384,7 +395,14 @@ def _repeat(layout: Layout) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "reader", [*sorted(set(JSON_FILES) - ONE_DIALOGUE_PER_FILE), "metalwoz", "jsonl", "msr_e2e", "self_dialogue"]
+    "reader",
+    [
+        *sorted(set(JSON_FILES) - ONE_DIALOGUE_PER_FILE - MESSAGES_WITH_IDS - {"json"}),
+        "metalwoz",
+        "jsonl",
+        "msr_e2e",
+        "self_dialogue",
+    ],
 )
 def test_duplicate_id_is_listed_and_the_first_dialogue_kept(reader: str, tmp_path: Path, try_import: Callable):
     layout = BASES[reader]
@@ -618,6 +636,20 @@ def _massive(**changes: Any) -> bytes:
         ),
         ("hwu64_kfold", b"9;;feed;feed cows;feed cows;\n", "'scenario' must be a non-blank string"),
         ("hwu64_kfold", b"9;pets;feed\n", "'answer_annotation' must be a non-blank string"),
+        ("zendesk", b'{"id": 5}\n', "'requester_id' is missing"),
+        ("zendesk", b'{"id": 5, "requester_id": 1}\n', "export the tickets with their comments"),
+        ("intercom", b'{"id": "5", "source": {}}\n', "export each conversation, not the list of them"),
+        ("twitter_support", b"5,a,True,Tue Oct 31 22:10:47 +0000 2017,Hm,,\n", "the tweet 5 was there before"),
+        ("twitter_support", b"6,a,maybe,Tue Oct 31 22:10:47 +0000 2017,Hm,,\n", "'inbound' must be True or False"),
+        ("twitter_support", b"6,a,True,noonish,Hm,,\n", "cannot parse the time 'noonish'"),
+        ("twitter_support", b",a,True,Tue Oct 31 22:10:47 +0000 2017,Hm,,\n", "'tweet_id' is empty"),
+        (
+            "twitter_support",
+            b"6,a,True,Tue Oct 31 22:10:47 +0000 2017,Hm,,6\n",
+            "it replies, directly or indirectly, to itself",
+        ),
+        ("mbox", b"From x Wed May  1 10:00:00 2024\n", "the header 'From' with an address is missing"),
+        ("transcript", b"\nwords without a time\n", "a cue without a time"),
     ],
 )
 def test_invalid_record_is_listed_with_line_and_reason(

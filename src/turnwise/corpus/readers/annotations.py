@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 _SPLITS = {
@@ -73,6 +74,21 @@ def token_spans(text: str, spans: Iterable[Span]) -> Iterator[Span]:
             yield slot, tokens[start][0], tokens[end - 1][1]
         else:
             yield slot, len(text), len(text) + 1
+
+
+def utf16_spans(text: str, spans: Iterable[Span]) -> Iterator[Span]:
+    """Convert spans over UTF-16 code units, of which some characters such as emoji take two, to character spans.
+
+    An offset inside a character or after the text becomes one after the text, so that the span is rejected.
+    """
+    offsets = accumulate((1 + (character > "\uffff") for character in text), initial=0)
+    characters = {offset: position for position, offset in enumerate(offsets)}
+
+    def convert(offset: int) -> int:
+        return characters.get(offset, offset if offset < 0 else max(offset, len(text) + 1))
+
+    for slot, start, end in spans:
+        yield slot, convert(start), convert(end)
 
 
 def slot_spans(pieces: Pieces, text: str) -> list[Span]:

@@ -1,10 +1,11 @@
 """ConvoKit's `utterances.jsonl`: an utterance per line, with its conversation, speaker, time and what it replies to."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.message_logs import MessageSorter, SpeakerMapper
+from turnwise.corpus.readers.reply_trees import reply_chains
 from turnwise.corpus.source import CorpusSource
 
 
@@ -24,32 +25,45 @@ def read(
     """
     mapper = SpeakerMapper(source, speakers or {})
     for path in source.files("utterances.jsonl"):
-        sorter = MessageSorter()
+        sorter = MessageSorter(source)
         for line, record in source.json_lines(path):
             with source.guard(path, line):
                 # older releases say root, user and reply-to
                 conversation = record.get("conversation_id") or record.get("root") or record["id"]
                 message = {
                     "line": line,
+                    "time": _seconds(record.get("timestamp")),
                     "id": str(record["id"]),
                     "speaker": _name(record["speaker"] if "speaker" in record else record["user"]),
                     "text": record["text"],
                     "reply_to": _name(record.get("reply_to") or record.get("reply-to")),
                 }
-                sorter.add(str(conversation), _seconds(record.get("timestamp")), message)
+                sorter.add(str(conversation), message["time"], message)
         for conversation, messages in sorter.conversations():
-            chains = list(_reply_chains(messages)) if order == "paths" else [messages]
-            chained = {message["line"] for chain in chains for message in chain}
-            for message in messages:
-                if message["line"] not in chained:
-                    reason = "it replies, directly or indirectly, to itself: no chain of replies contains it"
-                    source.reject(path, message["line"], "turn", reason, dialogue=conversation, text=message["text"])
+            chains: Sequence[Sequence[dict[str, Any] | None]] = [messages]
+            if order == "paths":  # what a message replies to is known, so holes do not matter
+                present = [message for message in messages if message is not None]
+                chains = list(reply_chains(present))
+                chained = {message["line"] for chain in chains for message in chain if message is not None}
+                for message in present:
+                    if message["line"] not in chained:
+                        line, text = message["line"], message["text"]
+                        reason = "it replies, directly or indirectly, to itself: no chain of replies contains it"
+                        source.reject(path, line, "turn", reason, dialogue=conversation, text=text)
             for number, chain in enumerate(chains):
-                with source.dialogue(path, chain[0]["line"]) as builder:
+                first = next((message for message in chain if message is not None), None)
+                if first is None:
+                    continue
+                with source.dialogue(path, first["line"]) as builder:
                     builder.id = f"{conversation}/{number}" if order == "paths" else conversation
-                    for message in chain:
-                        speaker = mapper.speaker(builder, message["speaker"])
-                        builder.add_turn(speaker, message["text"], line=message["line"])
+                    builder.conversation = conversation
+                    builder.time = first["time"]
+                    for entry in chain:
+                        if entry is None:
+                            builder.mark_hole()
+                            continue
+                        speaker = mapper.speaker(builder, entry["speaker"])
+                        builder.add_turn(speaker, entry["text"], line=entry["line"])
                 yield from builder.result()
 
 
@@ -57,25 +71,8 @@ def _name(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _seconds(value: Any) -> float:
+def _seconds(value: Any) -> float | None:
     try:
-        return float(value or 0)
+        return None if value is None else float(value)
     except OverflowError:
         raise ValueError("the timestamp is too large a number") from None
-
-
-def _reply_chains(messages: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Yield every chain of replies from a first utterance to one without a reply."""
-    by_id = {message["id"]: message for message in messages}
-    answered = {message["reply_to"] for message in messages}
-    for message in messages:
-        if message["id"] in answered:
-            continue
-        chain: list[dict[str, Any]] = []
-        seen = set()
-        link: dict[str, Any] | None = message
-        while link is not None and link["id"] not in seen:  # a faulty file may contain a cycle
-            seen.add(link["id"])
-            chain.append(link)
-            link = by_id.get(link["reply_to"])
-        yield chain[::-1]

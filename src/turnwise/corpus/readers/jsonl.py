@@ -6,6 +6,7 @@ from typing import Any
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.annotations import Span
+from turnwise.corpus.readers.json_fields import require_list
 from turnwise.corpus.source import CorpusSource
 
 
@@ -16,9 +17,9 @@ def read(source: CorpusSource) -> Iterator[Dialogue]:
             builder.id = record["id"]
             builder.source = _get_string(record, "source") or source.name
             builder.split = _get_string(record, "split")
-            for turn in _get_list(record, "turns"):
+            for turn in require_list(record, "turns"):
                 intent = None if turn.get("intent") is None else _get_string(turn, "intent")
-                acts = _get_list(turn, "acts") if "acts" in turn else []
+                acts = require_list(turn, "acts") if "acts" in turn else []
                 if not all(isinstance(act, str) for act in acts):
                     raise TypeError("'acts' contains something that is not a string")
                 builder.add_turn(turn["speaker"], turn["text"], intent, acts, _parse_spans(turn))
@@ -27,7 +28,7 @@ def read(source: CorpusSource) -> Iterator[Dialogue]:
 
 def _parse_spans(turn: dict[str, Any]) -> list[Span]:
     spans = []
-    for slot in _get_list(turn, "slots") if "slots" in turn else ():
+    for slot in require_list(turn, "slots") if "slots" in turn else ():
         name, value = _get_string(slot, "name"), _get_string(slot, "value")
         start, end = slot["start"], slot["end"]
         if type(start) is not int or type(end) is not int:  # a bool is an int to isinstance
@@ -44,13 +45,6 @@ def _get_string(record: dict[str, Any], key: str) -> str | None:
     value = record.get(key)
     if key in record and not isinstance(value, str):
         raise TypeError(f"{key!r} is a {type(value).__name__}, not a string")
-    return value
-
-
-def _get_list(record: dict[str, Any], key: str) -> list[Any]:
-    value = record[key]
-    if not isinstance(value, list):
-        raise TypeError(f"{key!r} is a {type(value).__name__}, not a list")
     return value
 
 

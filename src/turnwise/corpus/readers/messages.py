@@ -1,39 +1,87 @@
-"""Chat-completion logs: JSON Lines `{"messages": [{"role", "content"}]}`, with content as text or as parts."""
+"""Chat-completion logs and chat data sets: lists of messages with a role and a content, or a speaker and a value."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.source import CorpusSource
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue, peer
+from turnwise.corpus.readers.annotations import split_of
+from turnwise.corpus.readers.parquet import read_parquet
+from turnwise.corpus.source import CorpusError, CorpusSource, DialogueBuilder
 
-_ROLES = {"user": USER, "assistant": SYSTEM}
-#: Instructions to the model and tool results are not utterances.
-_SKIPPED_ROLES = ("system", "developer", "tool", "function")
+#: Where the list of messages is, unless it is named; the first one that a record has.
+_LISTS = ("messages", "conversations", "conversation", "dialog", "dialogue", "utterances")
+_IDS = ("id", "conversation_id")
+
+_ROLES = {
+    **dict.fromkeys(("user", "human"), USER),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt", "bing", "bard", "model"), SYSTEM),
+}
+#: Instructions to the model, tool calls and tool results are not utterances.
+_SKIPPED_ROLES = ("system", "developer", "tool", "function", "function_call", "observation")
 
 
-def read(source: CorpusSource) -> Iterator[Dialogue]:
-    """Read the files; a conversation's id is its `id` or `conversation_id`, else its file and line.
+def read(source: CorpusSource, *, messages: str = "") -> Iterator[Dialogue]:
+    """Read JSON Lines, JSON arrays or Parquet files; an id is the `id` or `conversation_id`, else the file and line.
 
-    Images and other parts that are not text are left out, and so are messages that only call a tool.
+    The list of messages is under `messages`, `conversations`, `conversation`, `dialog`, `dialogue` or `utterances`. A
+    message is `{role, content}`, or `{from, value}` as in ShareGPT's data. In a list of texts, two speakers alternate.
+
+    Images and other parts that are not text are left out, and so are instructions, tool calls and tool results.
+    Parquet files get the split in their name or that of their folder, as in `train-00000-of-00001.parquet`.
+
+    Args:
+        source: the files to read.
+        messages: the key or column with the list of messages, if it is another one.
     """
+    keys = (messages,) if messages else _LISTS
 
     def read_records(path: Path) -> Iterator[tuple[int, Any]]:
+        if path.suffix.lower() == ".parquet":
+            return read_parquet(source, path, lambda columns: _select_columns(path, columns, keys))
         return source.json_array(path) if ".json" in path.suffixes else source.json_lines(path)
 
-    for path, line, record in source.records(read_records, "*.jsonl", "*.jsonl.gz", "*.json"):
-        with source.dialogue(path, line) as builder:
-            ids = (record.get("id"), record.get("conversation_id"), f"{source.relative_name(path)}/{line}")
+    for path, line, record in source.records(read_records, "*.jsonl", "*.jsonl.gz", "*.json", "*.parquet"):
+        with source.dialogue(path, line, _get_split(source, path)) as builder:
+            ids = (*(record.get(key) for key in _IDS), f"{source.relative_name(path)}/{line}")
             builder.id = str(next(value for value in ids if value not in (None, "")))  # 0 is a valid id
-            for message in record["messages"]:
-                role = message["role"]
-                if role in _SKIPPED_ROLES:
-                    source.skipped[f"{role} messages"] += 1
-                elif not message.get("content") and (message.get("tool_calls") or message.get("function_call")):
-                    source.skipped["messages that only call a tool"] += 1
-                else:
-                    builder.add_turn(_ROLES.get(role, role), _text(source, message["content"]))
+            key = next((key for key in keys if record.get(key) is not None), keys[0])
+            if not isinstance(record[key], list):
+                raise TypeError(f"{key!r} is a {type(record[key]).__name__}, not a list")
+            if record[key] and all(isinstance(message, str) for message in record[key]):
+                for position, text in enumerate(record[key]):
+                    builder.add_turn(peer(position % 2 + 1), text)
+            else:
+                for message in record[key]:
+                    _add_message(source, builder, message)
         yield from builder.result()
+
+
+def _select_columns(path: Path, columns: list[str], keys: tuple[str, ...]) -> list[str]:
+    if not any(key in columns for key in keys):
+        raise CorpusError(
+            f"{path.name} has no column {' or '.join(map(repr, keys))}; it has {', '.join(map(repr, columns))}."
+            " Name the column with the list of messages, as in --set messages=chat."
+            " The reader `table` reads one message per row"
+        )
+    return [column for column in columns if column in keys or column in _IDS]
+
+
+def _get_split(source: CorpusSource, path: Path) -> str | None:
+    if path.suffix.lower() != ".parquet":
+        return None
+    return split_of(path.stem) or (split_of(path.parent.name) if path != source.root else None)
+
+
+def _add_message(source: CorpusSource, builder: DialogueBuilder, message: dict[str, Any]) -> None:
+    role_key, text_key = ("from", "value") if "from" in message and "role" not in message else ("role", "content")
+    role = message[role_key]
+    if role in _SKIPPED_ROLES:
+        source.skipped[f"{role} messages"] += 1
+    elif not message.get(text_key) and (message.get("tool_calls") or message.get("function_call")):
+        source.skipped["messages that only call a tool"] += 1
+    else:
+        builder.add_turn(_ROLES.get(role, role), _text(source, message[text_key]))
 
 
 def _text(source: CorpusSource, content: Any) -> Any:

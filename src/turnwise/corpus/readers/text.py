@@ -5,10 +5,27 @@ from collections.abc import Iterator, Mapping
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.message_logs import SpeakerMapper
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source import CorpusError, CorpusSource
 
 #: A name of up to 40 characters, a colon, and a space or nothing: '10:30' and 'http://' do not start a turn.
 _TURN = re.compile(r"([^:\t]{1,40}?)\s*:(?:\s+(.*))?")
+
+#: Suffixes of formats in which many lines look like 'Speaker: text'.
+_OTHER_FORMATS = (
+    ".yml",
+    ".yaml",
+    ".json",
+    ".jsonl",
+    ".csv",
+    ".tsv",
+    ".xml",
+    ".html",
+    ".md",
+    ".eml",
+    ".mbox",
+    ".srt",
+    ".vtt",
+)
 
 
 def read(source: CorpusSource, *, speakers: Mapping[str, str] | None = None) -> Iterator[Dialogue]:
@@ -19,6 +36,11 @@ def read(source: CorpusSource, *, speakers: Mapping[str, str] | None = None) -> 
         speakers: names and their roles: 'bob=system,*=user'; role words are known, others are numbered.
     """
     mapper = SpeakerMapper(source, speakers or {})
+    if source.root.suffix.lower() in _OTHER_FORMATS:
+        raise CorpusError(
+            f"{source.root.name} is not plain text with 'Speaker: text' lines:"
+            f" `turnwise corpus import auto {source.root}` recognises other formats"
+        )
     for path, number, block in source.records(source.blocks, "*.txt"):
         with source.dialogue(path, number) as builder:
             builder.id = f"{source.relative_name(path)}/{number}"

@@ -1,0 +1,274 @@
+"""Exports of hosted assistants: the labelled utterances of Dialogflow, Amazon Lex, LUIS and CLU.
+
+Each utterance is a dialogue of one user turn with its intent. A rejection in a file that is one JSON object has the
+line of the list; its dialogue is named by the utterance's number in the list.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.dialogue import OUT_OF_SCOPE, USER, Dialogue
+from turnwise.corpus.readers.annotations import Span, require_text, slot_spans, split_of, utf16_spans
+from turnwise.corpus.readers.zip_exports import unpacked
+from turnwise.corpus.source import CorpusError, CorpusSource
+
+_ES_PHRASES = re.compile(r"(.+)_usersays_([A-Za-z]+(?:-[A-Za-z0-9]+)*)\.json")
+_CX_PHRASES = "trainingPhrases"
+_LEX_INTENT = "Intent.json"
+_LEX_PLACEHOLDER = re.compile(r"\{[^{}]+\}")
+
+#: LUIS' and CLU's intent of utterances that belong to no other intent.
+_NONE_INTENT = "None"
+
+
+# ---- Dialogflow
+
+
+@dataclass(frozen=True, slots=True)
+class _PhraseFile:
+    """The training phrases of an intent in one language."""
+
+    path: Path
+    language: str
+    #: The intent's name as it is in the path.
+    intent: str
+    #: The file with the intent's own settings.
+    definition: Path
+    is_cx: bool
+
+    @classmethod
+    def from_path(cls, path: Path) -> "_PhraseFile | None":
+        """Return what a path says, or None if it is none of training phrases."""
+        if path.parent.name == _CX_PHRASES:
+            folder = path.parent.parent
+            return cls(path, path.stem, folder.name, folder / f"{folder.name}.json", is_cx=True)
+        if match := _ES_PHRASES.fullmatch(path.name):
+            return cls(path, match[2], match[1], path.with_name(f"{match[1]}.json"), is_cx=False)
+        return None
+
+
+def read_dialogflow(source: CorpusSource, *, language: str = "") -> Iterator[Dialogue]:
+    """Read the training phrases of an agent, exported as a .zip file or unpacked.
+
+    Dialogflow ES: `intents/NAME_usersays_LANGUAGE.json`; CX: `intents/NAME/trainingPhrases/LANGUAGE.json`. Annotated
+    parts are slots, named by their parameter. Phrases of fallback intents are negative examples: they have the intent
+    'out_of_scope'. Template phrases ('@sys.city:city') are left out.
+
+    Args:
+        source: the files to read.
+        language: the language to read, such as 'en'; needed if the agent has several.
+    """
+    with unpacked(source, "*.json"):
+        paths = source.files("*_usersays_*.json", f"{_CX_PHRASES}/*.json")
+        files = [file for path in paths if (file := _PhraseFile.from_path(path)) is not None]
+        if not files:
+            raise CorpusError("no training phrases: expected the folder of an agent, or a file NAME_usersays_en.json")
+        selected = _select("language", language, {file.language for file in files})
+        for file in files:
+            if file.language == selected:
+                yield from _read_phrases(source, file)
+
+
+def _read_phrases(source: CorpusSource, file: _PhraseFile) -> Iterator[Dialogue]:
+    intent = _dialogflow_intent(source, file)
+    parts_key, slot_key = ("parts", "parameterId") if file.is_cx else ("data", "alias")
+    for number, line, phrase in _phrases(source, file):
+        if isinstance(phrase, dict) and phrase.get("isTemplate") is True:
+            source.skipped["template phrases"] += 1
+            continue
+        with source.dialogue(file.path, line) as builder:
+            builder.id = f"{source.relative_name(file.path)}/{phrase.get('id') or number}"
+            pieces = [(part["text"], part.get(slot_key) or "") for part in phrase[parts_key]]
+            text = "".join(piece for piece, _ in pieces)
+            if not text.strip():
+                raise ValueError("the phrase is empty")
+            builder.add_turn(USER, text, intent, spans=slot_spans(pieces, text))
+        yield from builder.result()
+
+
+def _phrases(source: CorpusSource, file: _PhraseFile) -> Iterator[tuple[int, int, Any]]:
+    """Yield the phrases of a file, each with its number and line."""
+    if not file.is_cx:
+        for number, (line, phrase) in enumerate(source.json_array(file.path), 1):
+            yield number, line, phrase
+        return
+    lists = [(line, value) for line, (key, value) in source.json_object(file.path) if key == _CX_PHRASES]
+    if not lists:
+        source.reject(file.path, 1, "file", f"{_CX_PHRASES!r} is missing")
+    for line, phrases in lists:
+        for number, phrase in _numbered(source, file.path, line, _CX_PHRASES, phrases):
+            yield number, line, phrase
+
+
+def _dialogflow_intent(source: CorpusSource, file: _PhraseFile) -> str:
+    """Return the intent's name; 'out_of_scope' for a fallback intent."""
+    if source.root.is_file() or not file.definition.is_file():
+        return file.intent
+    fields = dict(entry for _, entry in source.json_object(file.definition))
+    if fields.get("isFallback" if file.is_cx else "fallbackIntent") is True:
+        return OUT_OF_SCOPE
+    name = fields.get("displayName" if file.is_cx else "name")
+    return name if isinstance(name, str) and name.strip() else file.intent
+
+
+# ---- Amazon Lex
+
+
+def read_lex(source: CorpusSource, *, locale: str = "") -> Iterator[Dialogue]:
+    """Read the sample utterances of a bot, exported as a .zip file or unpacked.
+
+    Lex V2: `BotLocales/LOCALE/Intents/NAME/Intent.json`; V1: one JSON file for a bot or an intent. An export has no
+    values of slots: placeholders such as '{City}' stay in the text as they are written, and the import reports how many
+    utterances have some. Answers to the prompts of slots are not read.
+
+    Args:
+        source: the files to read.
+        locale: the locale to read, such as 'en_US'; needed if the bot has several.
+    """
+    with unpacked(source, "*.json"):
+        paths = source.files(f"Intents/*/{_LEX_INTENT}", "*.json")
+        intent_files = [path for path in paths if path.name == _LEX_INTENT]
+        if intent_files:
+            selected = _select("locale", locale, {_lex_locale(path) for path in intent_files})
+            paths = [path for path in intent_files if _lex_locale(path) == selected]
+        for path in paths:
+            intents = _lex_v2_intents(source, path) if path.name == _LEX_INTENT else _lex_v1_intents(source, path)
+            for line, intent, utterances in intents:
+                yield from _read_lex_utterances(source, path, line, intent, utterances)
+
+
+def _lex_locale(path: Path) -> str:
+    """Return the folder under `BotLocales`; '' if the export is not that of a whole bot."""
+    parents = [parent.name for parent in path.parents]
+    return parents[parents.index("BotLocales") - 1] if "BotLocales" in parents else ""
+
+
+def _lex_v2_intents(source: CorpusSource, path: Path) -> Iterator[tuple[int, str, Any]]:
+    entries = list(source.json_object(path))
+    names = [value for _, (key, value) in entries if key == "name" and isinstance(value, str) and value.strip()]
+    name = next(iter(names), path.parent.name)
+    lists = [(line, value) for line, (key, value) in entries if key == "sampleUtterances"]
+    for line, utterances in lists or [(1, None)]:
+        yield line, name, utterances
+
+
+def _lex_v1_intents(source: CorpusSource, path: Path) -> Iterator[tuple[int, str, Any]]:
+    resources = [(line, value) for line, (key, value) in source.json_object(path) if key == "resource"]
+    if not resources:
+        source.reject(path, 1, "file", "neither an intent of Lex V2 (Intent.json) nor a Lex V1 export ('resource')")
+    for line, resource in resources:
+        intents: list[tuple[str, Any]] = []
+        with source.guard(path, line):
+            for intent in resource.get("intents", [resource]):
+                with source.guard(path, line):
+                    intents.append((require_text(intent, "name"), intent.get("sampleUtterances")))
+        for name, utterances in intents:
+            yield line, name, utterances
+
+
+def _read_lex_utterances(
+    source: CorpusSource, path: Path, line: int, intent: str, utterances: Any
+) -> Iterator[Dialogue]:
+    if utterances is None:
+        source.skipped["intents without sample utterances"] += 1
+        return
+    for number, item in _numbered(source, path, line, "sampleUtterances", utterances):
+        with source.dialogue(path, line) as builder:
+            builder.id = f"{source.relative_name(path)}/{intent}/{number}"
+            text = item if isinstance(item, str) else require_text(item, "utterance")
+            if _LEX_PLACEHOLDER.search(text):
+                fact = "utterances with placeholders of slots, kept as written"
+                source.facts[fact] = source.facts.get(fact, 0) + 1
+            builder.add_turn(USER, text, intent)
+        yield from builder.result()
+
+
+# ---- LUIS and CLU
+
+
+def read_luis(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read LUIS apps, and projects of its successor CLU (Conversational Language Understanding), as JSON files.
+
+    Entities are slots: an entity with a role is the slot 'entity.role'; nested entities are left out, and so are
+    patterns. Their offsets count UTF-16 code units. Utterances of the intent 'None' belong to no other intent: they
+    have the intent 'out_of_scope'. CLU's `dataset` is the split.
+    """
+    for path in source.files("*.json"):
+        lists: list[tuple[int, Any, bool]] = []
+        for line, (key, value) in source.json_object(path):
+            if key == "utterances":
+                lists.append((line, value, False))
+            elif key == "assets":
+                with source.guard(path, line):
+                    lists.append((line, value["utterances"], True))
+            elif key == "patterns" and isinstance(value, list):
+                source.skipped["patterns"] += len(value)
+        if not lists:
+            source.reject(path, 1, "file", "no utterances: expected 'utterances' (LUIS) or 'assets' (CLU)")
+        for line, utterances, is_clu in lists:
+            for number, record in _numbered(source, path, line, "utterances", utterances):
+                yield from _read_luis_utterance(source, path, line, number, record, is_clu)
+
+
+def _read_luis_utterance(
+    source: CorpusSource, path: Path, line: int, number: int, record: Any, is_clu: bool
+) -> Iterator[Dialogue]:
+    with source.dialogue(path, line) as builder:
+        builder.id = f"{source.relative_name(path)}/{number}"
+        text, intent = require_text(record, "text"), require_text(record, "intent")
+        if record.get("dataset") is not None:
+            builder.split = split_of(require_text(record, "dataset"))
+        entities = record.get("entities") or []
+        if any(entity.get("children") for entity in entities):
+            source.skipped["utterances whose nested entities are left out"] += 1
+        spans = [_clu_span(entity) if is_clu else _luis_span(entity) for entity in entities]
+        builder.add_turn(
+            USER, text, OUT_OF_SCOPE if intent == _NONE_INTENT else intent, spans=list(utf16_spans(text, spans))
+        )
+    yield from builder.result()
+
+
+def _luis_span(entity: Any) -> Span:
+    name, role = require_text(entity, "entity"), entity.get("role")
+    start, last = _require_offset(entity, "startPos"), _require_offset(entity, "endPos")
+    return (f"{name}.{role}" if role else name), start, last + 1
+
+
+def _clu_span(entity: Any) -> Span:
+    start = _require_offset(entity, "offset")
+    return require_text(entity, "category"), start, start + _require_offset(entity, "length")
+
+
+def _require_offset(entity: Any, key: str) -> int:
+    value = entity[key]
+    if type(value) is not int:  # a bool is an int to isinstance
+        raise TypeError(f"{key!r} must be an integer, got {type(value).__name__}")
+    return value
+
+
+# ---- shared
+
+
+def _numbered(source: CorpusSource, path: Path, line: int, key: str, values: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the numbered elements of a list; another type is rejected."""
+    if isinstance(values, list):
+        yield from enumerate(values, 1)
+    else:
+        source.reject(path, line, "file", f"{key!r} must be a list, got {type(values).__name__}")
+
+
+def _select(option: str, value: str, available: set[str]) -> str:
+    """Return the only available value, or the requested one.
+
+    Raises:
+        CorpusError: if the requested one is not available, or there are several and none is requested.
+    """
+    names = ", ".join(sorted(available))
+    if value and value not in available:
+        raise CorpusError(f"{option} must be one of {names}, got {value!r}")
+    if not value and len(available) > 1:
+        raise CorpusError(f"the export has {names}: choose one by --set {option}={min(available)}")
+    return value or next(iter(available))

@@ -1,0 +1,141 @@
+"""Your own log as JSON of any layout: paths say where conversations, messages, speakers, texts and times are."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.dialogue import Dialogue
+from turnwise.corpus.readers.message_logs import MessageLog
+from turnwise.corpus.readers.times import parse_time
+from turnwise.corpus.source import CorpusError, CorpusSource, parse_json
+
+
+def read(
+    source: CorpusSource,
+    *,
+    conversations: str = "",
+    id: str = "id",
+    messages: str = "messages[]",
+    speaker: str = "speaker",
+    text: str = "text",
+    time: str = "",
+    time_format: str | Sequence[str] = (),
+    intent: str = "",
+    split: str = "",
+    speakers: Mapping[str, str] | None = None,
+) -> Iterator[Dialogue]:
+    """Read JSON or JSON Lines. A path names keys from the outside in; `[]` stands for every element of a list.
+
+    Example: `{"ticket": {"no": 7, "comments": [{"author": {"role": "agent"}, "body": "Hello"}]}}` is read with
+    `id=ticket.no messages=ticket.comments[] speaker=author.role text=body`.
+
+    Args:
+        source: the files to read.
+        conversations: the path of the conversations in a file, such as 'data.tickets[]'; empty: each element of the
+            file's list, each line of JSON Lines, or the whole file is a conversation.
+        id: the path of the conversation's id; empty: its file and number.
+        messages: the path of the messages in a conversation; empty: what would be a conversation is a single message,
+            and messages with the same id form a conversation.
+        speaker: the path of the speaker in a message.
+        text: the path of the text in a message.
+        time: the path of the time in a message (ISO 8601, or since 1970); empty: the order in the file.
+        time_format: the format of the time if it is another one, as for Python's strptime; may be given more than once.
+        intent: the path of the intent in a message, if there is one.
+        split: the path of the split in a conversation, if there is one.
+        speakers: names and their roles: 'bob=system,*=user'.
+    """
+    log = MessageLog(source, speakers)
+    formats = (time_format,) if isinstance(time_format, str) else tuple(time_format)
+    names: set[str] = set()
+    matched, first_keys = False, ""
+
+    def read_records(path: Path) -> Iterator[tuple[int, Any]]:
+        return _records(source, path, conversations)
+
+    for number, (path, line, record) in enumerate(source.records(read_records, "*.json", "*.jsonl", "*.jsonl.gz"), 1):
+        found = select(record, messages)
+        first_keys = first_keys or ", ".join(_paths(record))
+        matched = matched or bool(found)
+        own_id = _label(first(record, id)) if id else None
+        name = own_id or f"{source.relative_name(path)}/{number}"
+        problem = "" if found else f"nothing is at {messages!r}"
+        if messages and name in names:
+            problem = f"the id {name!r} was there before"
+        if problem:
+            source.reject(path, line, "dialogue", problem, dialogue=name)
+            continue
+        names.add(name)
+        dialogue_split = _label(first(record, split)) if split else None
+        for message in found:
+            seconds = None
+            try:
+                seconds = parse_time(first(message, time), formats) if time else None
+                if (content := first(message, text)) is None:
+                    raise ValueError(f"a message has no {text!r}; it has {', '.join(_paths(message)) or 'no keys'}")
+            except ValueError as error:
+                log.reject(name, seconds, str(error), path=path, line=line, text=first(message, text))
+                continue
+            role = _label(first(message, speaker)) or ""
+            label = _label(first(message, intent)) if intent else None
+            log.add(name, seconds, role, content, path=path, line=line, intent=label, split=dialogue_split)
+    if not matched:
+        what = messages or conversations
+        raise CorpusError(
+            f"nothing is at {what!r}; the first record has {first_keys or 'no keys'}."
+            f" Name the path of the messages, as in --set messages=ticket.comments[]"
+        )
+    return log.dialogues()
+
+
+def _records(source: CorpusSource, path: Path, conversations: str) -> Iterator[tuple[int, Any]]:
+    """Yield the conversations of a file, or what holds them, with their lines."""
+    if ".jsonl" in path.suffixes:
+        for line, record in source.json_lines(path):
+            yield from ((line, found) for found in select(record, conversations))
+        return
+    sample = source.read_start(path).lstrip()
+    if sample.startswith("["):  # one element at a time
+        for line, record in source.json_array(path):
+            yield from ((line, found) for found in select(record, conversations.removeprefix("[]").removeprefix(".")))
+        return
+    content = source.read_text(path)
+    if content is None:
+        return
+    try:
+        document = parse_json(content)
+    except ValueError as error:
+        source.reject(path, None, "file", str(error))
+        return
+    yield from ((1, found) for found in select(document, conversations))
+
+
+def select(value: Any, path: str) -> list[Any]:
+    """Return what is at a path, such as 'ticket.comments[]'; nothing where a key is missing."""
+    values = [value]
+    for part in path.split(".") if path else ():
+        key = part.removesuffix("[]")
+        if key:
+            values = [item[key] for item in values if isinstance(item, dict) and key in item]
+        if part.endswith("[]"):
+            values = [element for item in values if isinstance(item, list) for element in item]
+    return values
+
+
+def first(value: Any, path: str, default: Any = None) -> Any:
+    """Return the first value at a path, or the default if there is none."""
+    found = [item for item in select(value, path) if item is not None]
+    return found[0] if found else default
+
+
+def _label(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _paths(value: Any, prefix: str = "", depth: int = 5) -> list[str]:
+    """Return the paths in a value, the outer ones first, for messages."""
+    if isinstance(value, list) and value:
+        return _paths(value[0], f"{prefix}[]", depth)
+    if not isinstance(value, dict) or not depth:
+        return [prefix] if prefix else []
+    joined = ((f"{prefix}.{key}" if prefix else str(key), inner) for key, inner in value.items())
+    return [path for name, inner in joined for path in _paths(inner, name, depth - 1)][:20]

@@ -1,0 +1,309 @@
+"""E-mail: mbox files and .eml files, with the messages of a thread as a dialogue."""
+
+import email
+import email.errors
+import email.header
+import email.utils
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC
+from email.message import Message
+from email.parser import BytesHeaderParser
+from pathlib import Path
+
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.files import sha256
+from turnwise.corpus.readers.html_text import html_to_text
+from turnwise.corpus.readers.message_logs import MessageLog
+from turnwise.corpus.sniffing import DETECT
+from turnwise.corpus.source import CorpusSource
+
+#: The line before each message of an mbox file: a sender and a date.
+_FROM_LINE = re.compile(rb"From \S+ .*\d\d:\d\d")
+#: Such a line inside a message, which mbox files mark.
+_ESCAPED_FROM_LINE = re.compile(rb"^>(>*From )", re.MULTILINE)
+
+_MESSAGE_ID = re.compile(r"<([^<>\s]+)>")
+#: What mail programs in several languages put before the subject of an answer or a forwarded message.
+_SUBJECT_PREFIX = re.compile(
+    r"\s*(?:re|aw|antw|sv|vs|vb|fwd?|wg|tr|rv|rif|odp|ynt|回复|答复|转发)\s*(?:\[\d+\]|\(\d+\))?\s*[:：]", re.IGNORECASE
+)
+
+#: What the standard library raises for malformed messages.
+_MAIL_ERRORS = (ValueError, LookupError, TypeError, AttributeError, RecursionError, email.errors.MessageError)
+
+#: Names of encodings that mail programs use for larger ones; '' is the encoding of the import.
+_CHARSETS = {"us-ascii": "", "ascii": "", "iso-8859-1": "cp1252", "gb2312": "gb18030"}
+
+
+def read(
+    source: CorpusSource, *, speakers: Mapping[str, str] | None = None, automatic: bool = False
+) -> Iterator[Dialogue]:
+    """Read the messages of all files; threads may be spread over them.
+
+    Messages belong to a thread if they name each other, or the same message, in References or In-Reply-To. A reply
+    without these headers joins the last message between the same two addresses whose subject is the same apart from
+    'Re:', 'AW:', 'Fwd:' and the like. A thread's id is the Message-ID of its first message in the files.
+
+    The text is the first text/plain part, otherwise the first text/html part; attachments are not read. Quoted text
+    stays. Automatic messages (Auto-Submitted) and copies of a message with the same Message-ID are left out.
+
+    Args:
+        source: the files to read.
+        speakers: addresses or domains and their roles: 'help@example.com=system,@example.org=system,*=user'; senders
+            that are not listed are numbered.
+        automatic: true: keep automatic messages.
+    """
+    roles = {name.casefold(): speaker for name, speaker in (speakers or {}).items()}
+    paths = source.files("*.mbox", "mbox", "*.mbox.gz", "*.eml")
+    threads = _Threads()
+    for path in paths:
+        try:
+            for line, content in _read_messages(path):
+                threads.add(f"{source.relative_name(path)}/{line}", _parse_headers(content))
+        except _FILE_ERRORS:  # reported below
+            continue
+    names = threads.names()
+
+    log = MessageLog(source, speakers)
+    seen: set[str] = set()
+    for path in paths:
+        source.record_input(path, path.stat().st_size, sha256(path))
+        try:
+            for line, content in _read_messages(path):
+                headers = _parse_headers(content)
+                message_id = _get_id(headers)
+                if message_id in seen:
+                    source.skipped["copies of a message (same Message-ID)"] += 1
+                    continue
+                if message_id:
+                    seen.add(message_id)
+                thread = names[message_id or f"{source.relative_name(path)}/{line}"]
+                if not automatic and _is_automatic(headers):
+                    source.skipped["automatic messages"] += 1
+                else:
+                    _add_message(source, log, thread, content, roles, path, line)
+        except _FILE_ERRORS as error:
+            reason = str(error) if isinstance(error, _MailFileError) else f"cannot be read to its end: {error}"
+            source.reject(path, None, "file", reason)
+    yield from log.dialogues()
+
+
+def _add_message(
+    source: CorpusSource,
+    log: MessageLog,
+    thread: str,
+    content: bytes,
+    roles: Mapping[str, str],
+    path: Path,
+    line: int,
+) -> None:
+    time = None
+    try:
+        message = email.message_from_bytes(content)
+        time = _get_time(message)
+        if time is None:
+            fact = "messages without a valid date (they follow the one before them in the file)"
+            source.facts[fact] = source.facts.get(fact, 0) + 1
+        senders = _get_addresses(message, "From")
+        if not senders:
+            raise ValueError("the header 'From' with an address is missing")
+        text = _get_text(message, "utf-8" if source.encoding == DETECT else source.encoding)
+    except _MAIL_ERRORS as error:
+        log.reject(thread, time, f"the message cannot be read: {error}", path=path, line=line)
+        return
+    if not text.strip():
+        log.leave_out(thread, time, "messages without text (attachments)")
+        return
+    domain = senders[0][senders[0].rfind("@") :]
+    by_domain = senders[0] not in roles and domain in roles
+    log.add(thread, time, domain if by_domain else senders[0], text, path=path, line=line)
+
+
+# ---- files
+
+_FILE_ERRORS = (OSError, EOFError, zlib.error)
+
+
+class _MailFileError(OSError):
+    """A file is not in a format of e-mail."""
+
+
+def _read_messages(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the messages of a file with the numbers of their first lines."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        if path.suffix.lower() == ".eml":
+            yield 1, file.read().removeprefix(b"\xef\xbb\xbf")
+        else:
+            yield from _split_mbox(file)
+
+
+def _split_mbox(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    start, message, after_blank = 0, [b""], True
+    for number, line in enumerate(lines, 1):
+        content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        if after_blank and _FROM_LINE.match(content):
+            if start:
+                yield start, _ESCAPED_FROM_LINE.sub(rb"\1", b"".join(message))
+            start, message = number, []
+        elif start:
+            message.append(content)
+        elif content.strip():
+            raise _MailFileError("not an mbox file, which starts with a line 'From ADDRESS DATE'")
+        after_blank = not content.strip()
+    if start:
+        yield start, _ESCAPED_FROM_LINE.sub(rb"\1", b"".join(message))
+
+
+# ---- headers
+
+
+def _parse_headers(content: bytes) -> Message:
+    return BytesHeaderParser().parsebytes(content)
+
+
+def _get_header(message: Message, name: str) -> str:
+    """Return a header with its encoded words decoded; '' if it is missing."""
+    value = message.get(name)
+    if value is None:
+        return ""
+    try:
+        text = str(email.header.make_header(email.header.decode_header(value)))
+    except _MAIL_ERRORS:  # an encoded word that cannot be decoded stays as it is
+        text = str(value)
+    return text.encode("utf-8", "replace").decode()  # some encodings allow half characters
+
+
+def _get_id(message: Message) -> str:
+    value = _get_header(message, "Message-ID")
+    match = _MESSAGE_ID.search(value)
+    return match[1] if match else value.strip()
+
+
+def _get_addresses(message: Message, *names: str) -> list[str]:
+    # not decoded: an encoded name may contain commas
+    headers = [str(value) for name in names for value in message.get_all(name, ())]
+    return [address.strip().casefold() for _, address in email.utils.getaddresses(headers) if address.strip()]
+
+
+def _get_time(message: Message) -> float | None:
+    try:
+        moment = email.utils.parsedate_to_datetime(_get_header(message, "Date"))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (*_MAIL_ERRORS, OverflowError):
+        return None
+
+
+def _is_automatic(message: Message) -> bool:
+    """Return whether a program sent the message (RFC 3834)."""
+    keyword = re.split(r"[;(]", _get_header(message, "Auto-Submitted"))[0]  # without parameters and comments
+    return keyword.strip().casefold() not in ("", "no")
+
+
+def _split_subject(subject: str) -> tuple[str, bool]:
+    """Return a subject without prefixes such as 'Re:', and whether it had one."""
+    rest = subject
+    while match := _SUBJECT_PREFIX.match(rest):
+        rest = rest[match.end() :]
+    return " ".join(rest.casefold().split()), rest != subject
+
+
+# ---- threads
+
+
+class _Threads:
+    """Groups messages by what their headers refer to."""
+
+    def __init__(self) -> None:
+        self._parents: dict[str, str] = {}
+        self._keys: list[str] = []
+        # the last message with a subject between two addresses
+        self._last: dict[tuple[str, frozenset[str]], str] = {}
+        self._replies: list[tuple[str, list[tuple[str, frozenset[str]]]]] = []
+
+    def add(self, place: str, headers: Message) -> None:
+        """Add a message; `place` identifies it if it has no Message-ID."""
+        key = _get_id(headers) or place
+        self._keys.append(key)
+        self._find(key)
+        links = [link for name in ("References", "In-Reply-To") for link in _find_ids(headers, name)]
+        for link in links:
+            self._join(key, link)
+        subject, is_reply = _split_subject(_get_header(headers, "Subject"))
+        if not subject:
+            return
+        senders, others = _get_addresses(headers, "From"), _get_addresses(headers, "To", "Cc")
+        pairs = [(subject, frozenset((senders[0], other))) for other in others] if senders else []
+        if is_reply and not links:
+            earlier = next((self._last[pair] for pair in pairs if pair in self._last), None)
+            if earlier is None:
+                self._replies.append((key, pairs))
+            else:
+                self._join(key, earlier)
+        for pair in pairs:
+            self._last[pair] = key
+
+    def names(self) -> dict[str, str]:
+        """Return the name of the thread of each message: the key of its first message."""
+        for key, pairs in self._replies:  # the message that they answer comes after them
+            for pair in pairs:
+                self._join(key, self._last[pair])
+        names: dict[str, str] = {}
+        return {key: names.setdefault(self._find(key), key) for key in self._keys}
+
+    def _find(self, key: str) -> str:
+        parents = self._parents
+        while (parent := parents.setdefault(key, key)) != key:
+            parents[key] = parents[parent]  # halve the path
+            key = parent
+        return key
+
+    def _join(self, one: str, other: str) -> None:
+        self._parents[self._find(other)] = self._find(one)
+
+
+def _find_ids(headers: Message, name: str) -> list[str]:
+    return _MESSAGE_ID.findall(_get_header(headers, name))
+
+
+# ---- texts
+
+
+def _get_text(message: Message, encoding: str) -> str:
+    """Return the text of a message, '' if it has none; raise one of `_MAIL_ERRORS` if it cannot be decoded."""
+    parts = list(_find_text_parts(message))
+    for kind in ("text/plain", "text/html"):
+        for part in parts:
+            if part.get_content_type() == kind:
+                text = _decode(part, encoding)
+                text = html_to_text(text) if kind == "text/html" else text
+                if text.strip():
+                    return text
+    return ""
+
+
+def _find_text_parts(message: Message) -> Iterator[Message]:
+    """Yield the parts in order, without attachments and attached messages."""
+    pending = [message]
+    while pending:
+        part = pending.pop()
+        payload = part.get_payload()
+        if part.get_content_maintype() == "multipart" and isinstance(payload, list):
+            pending += reversed([child for child in payload if isinstance(child, Message)])
+        elif part.get_content_disposition() != "attachment" and not part.get_filename():
+            yield part
+
+
+def _decode(part: Message, encoding: str) -> str:
+    content = part.get_payload(decode=True)
+    if not isinstance(content, bytes):
+        return ""
+    stated = (part.get_content_charset() or "us-ascii").lower()
+    charset = _CHARSETS.get(stated, stated) or encoding
+    try:
+        return content.decode(charset).replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        advice = "name the encoding of the import (--encoding latin-1)" if stated == "us-ascii" else "it is damaged"
+        raise ValueError(f"byte 0x{content[error.start]:02x} of the text is not {charset}: {advice}") from None

@@ -1,0 +1,149 @@
+"""Tests the reader of JSON with any layout."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers.layouts import jsonl_bytes, lay_out
+from turnwise.core.dialogue import Dialogue
+from turnwise.corpus.readers.json_paths import first, select
+
+TICKET = {
+    "ticket": {
+        "no": 7,
+        "comments": [
+            {"author": {"role": "agent"}, "body": "How can I help?", "at": 20},
+            {"author": {"role": "requester"}, "body": "Hello", "at": 10, "topic": "greeting"},
+        ],
+    }
+}
+OPTIONS = {"id": "ticket.no", "messages": "ticket.comments[]", "speaker": "author.role", "text": "body"}
+
+
+def utterances(dialogue: Dialogue) -> list[tuple[str, str]]:
+    return [(turn.speaker, turn.text) for turn in dialogue.turns]
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "expected"),
+    [
+        ({"a": {"b": 1}}, "a.b", [1]),
+        ({"a": [{"b": 1}, {"b": 2}]}, "a[].b", [1, 2]),
+        ({"a": [{"b": [1, 2]}, {"b": [3]}]}, "a[].b[]", [1, 2, 3]),
+        ([{"a": 1}], "[].a", [1]),
+        ({"a": 1}, "", [{"a": 1}]),
+        ({"a": 1}, "b", []),
+        ({"a": 1}, "a.b", []),
+        ({"a": 1}, "a[]", []),
+        ([[1], [2]], "[][]", []),
+    ],
+)
+def test_paths(value: Any, path: str, expected: list):
+    assert select(value, path) == expected
+
+
+def test_first_skips_null():
+    assert first({"a": [None, 2]}, "a[]") == 2
+    assert first({"a": None}, "a", "default") == "default"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("log.jsonl", jsonl_bytes(TICKET), {}),
+        ("log.json", json.dumps([TICKET]).encode(), {}),
+        ("log.json", json.dumps(TICKET).encode(), {}),
+        ("log.json", json.dumps({"data": {"tickets": [TICKET]}}).encode(), {"conversations": "data.tickets[]"}),
+        ("log.json", json.dumps([{"batch": [TICKET]}]).encode(), {"conversations": "[].batch[]"}),
+    ],
+)
+def test_conversations_with_messages(name: str, content: bytes, options: dict, tmp_path: Path, try_import: Callable):
+    folder = lay_out(tmp_path / "in", {name: content})
+    (dialogue,) = try_import("json", folder, **OPTIONS, **options, time="at", intent="topic").dialogues
+    assert dialogue.id == "7"
+    assert utterances(dialogue) == [("user", "Hello"), ("system", "How can I help?")]
+    assert [turn.intent for turn in dialogue.turns] == ["greeting", None]
+
+
+def test_single_messages_with_the_id_of_their_conversation(tmp_path: Path, try_import: Callable):
+    rows = [
+        {"thread": "b", "who": "user", "say": "b1", "part": "test"},
+        {"thread": "a", "who": "user", "say": "a1"},
+        {"thread": "b", "who": "bot", "say": "b2"},
+    ]
+    folder = lay_out(tmp_path / "in", {"log.jsonl": jsonl_bytes(*rows)})
+    options = {"messages": "", "id": "thread", "speaker": "who", "text": "say", "split": "part"}
+    first_dialogue, second = try_import("json", folder, **options).dialogues
+    assert (first_dialogue.id, utterances(first_dialogue)) == ("a", [("user", "a1")])
+    assert (second.id, utterances(second), second.split) == ("b", [("user", "b1"), ("system", "b2")], "test")
+
+
+def test_conversations_without_an_id_are_named_by_file_and_number(tmp_path: Path, try_import: Callable):
+    record = {"messages": [{"speaker": "user", "text": "Hi"}]}
+    folder = lay_out(tmp_path / "in", {"a.jsonl": jsonl_bytes(record, record)})
+    assert [it.id for it in try_import("json", folder).dialogues] == ["a.jsonl/1", "a.jsonl/2"]
+
+
+def test_message_without_text_is_rejected_and_splits_the_conversation(tmp_path: Path, try_import: Callable):
+    messages = [
+        {"speaker": "user", "text": "one", "time": 1},
+        {"speaker": "bot", "time": 2, "image": "x.png"},
+        {"speaker": "user", "text": "three", "time": 3},
+        {"speaker": "bot", "text": "four", "time": "teatime"},
+        {"speaker": "user", "text": 5, "time": 5},
+    ]
+    folder = lay_out(tmp_path / "in", {"log.json": json.dumps([{"id": "c", "messages": messages}]).encode()})
+    outcome = try_import("json", folder, time="time")
+    assert [(it.id, utterances(it)) for it in outcome.dialogues] == [
+        ("c", [("user", "one")]),
+        ("c#2", [("user", "three")]),
+    ]
+    reasons = [rejection["reason"] for rejection in outcome.rejected]
+    assert reasons[0] == "a message has no 'text'; it has speaker, time, image"
+    assert reasons[1].startswith("cannot parse the time 'teatime'")
+    assert reasons[2] == "the text is a int, not a string"
+
+
+def test_conversations_without_messages_and_copies_are_rejected(tmp_path: Path, try_import: Callable):
+    record = {"id": "a", "messages": [{"speaker": "user", "text": "Hi"}]}
+    folder = lay_out(
+        tmp_path / "in", {"a.jsonl": jsonl_bytes(record, {"id": "b", "messages": []}, {"id": "c"}, record)}
+    )
+    outcome = try_import("json", folder)
+    assert [it.id for it in outcome.dialogues] == ["a"]
+    assert [(it["line"], it["reason"]) for it in outcome.rejected] == [
+        (2, "nothing is at 'messages[]'"),
+        (3, "nothing is at 'messages[]'"),
+        (4, "the id 'a' was there before"),
+    ]
+
+
+def test_path_that_matches_nothing_names_the_keys(tmp_path: Path, try_import: Callable):
+    folder = lay_out(tmp_path / "in", {"log.json": json.dumps(TICKET).encode()})
+    error = try_import("json", folder).error
+    assert "nothing is at 'messages[]'" in error
+    assert "ticket.comments[].body" in error
+    assert "--set messages=" in error
+
+
+def test_truncated_file_is_rejected_with_its_place(tmp_path: Path, try_import: Callable):
+    files = {"a.jsonl": jsonl_bytes(TICKET), "b.json": json.dumps(TICKET).encode()[:-20]}
+    outcome = try_import("json", lay_out(tmp_path / "in", files), **OPTIONS)
+    assert len(outcome.dialogues) == 1
+    assert [(it["file"], it["kind"]) for it in outcome.rejected] == [("b.json", "file")]
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+)
+
+
+@given(values, st.sampled_from(["a", "a[]", "a.b[]", "[].a", "a[].b.c[]"]))
+def test_paths_never_fail(value: Any, path: str):
+    assert isinstance(select(value, path), list)

@@ -1,0 +1,539 @@
+"""Tests the readers of support tickets (Zendesk, Intercom, Freshdesk) and of tweets."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.layouts import (
+    TWEET_COLUMNS,
+    csv_bytes,
+    freshdesk_message,
+    json_bytes,
+    jsonl_bytes,
+    lay_out,
+    tweet,
+    zendesk_comment,
+)
+from turnwise.core.dialogue import Dialogue
+from turnwise.corpus.readers.html_text import html_to_text
+from turnwise.corpus.registry import get_reader
+from turnwise.corpus.source import CorpusSource, Rejection
+
+ANN, BOB, CID = 900, 901, 902
+
+
+def utterances(dialogue: Dialogue) -> list[tuple[str, str]]:
+    return [(turn.speaker, turn.text) for turn in dialogue.turns]
+
+
+def texts(dialogue: Dialogue) -> list[str]:
+    return [turn.text for turn in dialogue.turns]
+
+
+def start_times(reader: str, folder: Path) -> dict[str, float]:
+    """Return when the dialogues began."""
+    rejections: list[Rejection] = []
+    source = CorpusSource(folder, reader, rejections.append, start_times={})
+    assert list(get_reader(reader).read(source))
+    assert rejections == []
+    assert source.start_times is not None
+    return source.start_times
+
+
+# ---- Zendesk
+
+
+def zendesk(folder: Path, *comments: Any, name: str = "tickets.jsonl", **more: Any) -> Path:
+    ticket = {"id": 17, "requester_id": ANN, "comments": list(comments), **more}
+    return lay_out(folder, {name: jsonl_bytes(ticket)})
+
+
+def test_comments_are_sorted_by_time(tmp_path: Path, try_import: Callable):
+    """A comment without a time stays behind the one before it."""
+    folder = zendesk(
+        tmp_path / "in",
+        zendesk_comment(BOB, "third", 8),
+        zendesk_comment(BOB, "fourth", 8, created_at=None),
+        zendesk_comment(ANN, "first", 1, created_at="2024-05-01T12:01:00+02:00"),
+        zendesk_comment(BOB, "second", 5),
+    )
+    (dialogue,) = try_import("zendesk", folder).dialogues
+    assert texts(dialogue) == ["first", "second", "third", "fourth"]
+    assert start_times("zendesk", folder) == {"17": 1714557660.0}
+
+
+def test_requester_is_the_user_and_others_have_the_roles_of_users(tmp_path: Path, try_import: Callable):
+    """Whoever is copied in is a user too; a requester who works here is still the one who asks."""
+    comments = [zendesk_comment(person, str(person), minute) for minute, person in enumerate((ANN, BOB, CID))]
+    ticket = {"id": 1, "requester_id": ANN, "comments": comments}
+    users = [{"id": ANN, "role": "agent"}, {"id": BOB, "role": "agent"}, {"id": CID, "role": "end-user"}]
+    alone = lay_out(tmp_path / "alone", {"a.json": json_bytes([ticket])})
+    page = lay_out(tmp_path / "page", {"a.json": json_bytes({"users": users, "tickets": [ticket]}, indent=2)})
+    pages = lay_out(tmp_path / "pages", {"a.json": json_bytes([ticket]), "users.json": json_bytes({"users": users})})
+    speakers = [
+        [speaker for speaker, _ in utterances(try_import("zendesk", folder).dialogues[0])]
+        for folder in (alone, page, pages)
+    ]
+    assert speakers == [["user", "system", "system"], ["user", "system", "user"], ["user", "system", "user"]]
+
+
+@pytest.mark.parametrize(
+    ("users", "reason"),
+    [
+        ({}, "'users' must be a list"),
+        ([5], "expected an object with 'id', got a int"),
+        ([{"id": CID}], "'role' is missing"),
+        ([{"id": CID, "role": "boss"}], "unknown role 'boss': expected end-user, agent, admin"),
+    ],
+)
+def test_invalid_users_are_rejected_and_tickets_are_kept(users: Any, reason: str, tmp_path: Path, try_import: Callable):
+    ticket = {"id": 1, "requester_id": ANN, "comments": [zendesk_comment(ANN, "Hi", 0)]}
+    folder = lay_out(tmp_path / "in", {"a.json": json_bytes({"users": users, "tickets": [ticket]})})
+    outcome = try_import("zendesk", folder)
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi")]]
+    assert [reason in it for it in outcome.reasons] == [True]
+
+
+def test_private_notes_are_left_out_unless_requested(tmp_path: Path, try_import: Callable):
+    """They do not interrupt the conversation: the user never saw them."""
+    folder = zendesk(
+        tmp_path / "in",
+        zendesk_comment(ANN, "Help!", 0),
+        zendesk_comment(BOB, "Not him again.", 1, public=False),
+        zendesk_comment(BOB, "Gladly.", 2),
+    )
+    outcome = try_import("zendesk", folder)
+    assert [texts(it) for it in outcome.dialogues] == [["Help!", "Gladly."]]
+    assert outcome.manifest["left_out"] == {"private notes": 1}
+    kept = try_import("zendesk", folder, private=True)
+    assert [utterances(it) for it in kept.dialogues] == [
+        [("user", "Help!"), ("system", "Not him again."), ("system", "Gladly.")]
+    ]
+    assert kept.manifest["left_out"] == {}
+    assert get_reader("zendesk").parse_options([("private", "true")]) == {"private": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"plain_body": "plain", "body": "**bold**", "html_body": "<b>bold</b>"}, "plain"),
+        ({"plain_body": "one&nbsp;two", "body": "x"}, "one two"),
+        ({"plain_body": None, "body": "body", "html_body": "<p>html</p>"}, "body"),
+        ({"body": " ", "html_body": "<p>Grüße,<br>Ann &amp; Co</p>"}, "Grüße,\nAnn & Co"),
+    ],
+)
+def test_text_of_a_comment(body: dict, text: str, tmp_path: Path, try_import: Callable):
+    comment = {key: value for key, value in zendesk_comment(ANN, "", 0).items() if key != "body"} | body
+    (dialogue,) = try_import("zendesk", zendesk(tmp_path / "in", comment)).dialogues
+    assert texts(dialogue) == [text]
+
+
+@pytest.mark.parametrize(
+    ("comment", "left_out"),
+    [
+        (zendesk_comment(BOB, "", 1, attachments=[{"id": 1}]), "messages without text (attachments)"),
+        (zendesk_comment(BOB, "", 1, html_body='<p><img src="a.png"></p>'), "messages without text (attachments)"),
+        (zendesk_comment(BOB, "Call from +1 202 555 0123", 1, type="VoiceComment"), "comments of type VoiceComment"),
+    ],
+)
+def test_message_without_text_splits_the_ticket(comment: dict, left_out: str, tmp_path: Path, try_import: Callable):
+    folder = zendesk(tmp_path / "in", zendesk_comment(ANN, "before", 0), comment, zendesk_comment(ANN, "after", 2))
+    outcome = try_import("zendesk", folder)
+    assert [(it.id, texts(it)) for it in outcome.dialogues] == [("17", ["before"]), ("17#2", ["after"])]
+    assert outcome.manifest["left_out"] == {left_out: 1}
+    assert outcome.rejected == ()
+
+
+@pytest.mark.parametrize(
+    ("comment", "reason"),
+    [
+        (5, "expected an object with 'author_id', got a int"),
+        ({"body": "Hm", "public": True}, "'author_id' is missing"),
+        (zendesk_comment(BOB, "Hm", 1, author_id=[1]), "'author_id' must be a number or a text"),
+        (zendesk_comment(BOB, "Hm", 1, author_id=True), "'author_id' must be a number or a text"),
+        (zendesk_comment(BOB, "Hm", 1, public="yes"), "'public' is a str, not a bool"),
+        ({"author_id": BOB, "body": "Hm"}, "'public' is missing"),
+        ({"author_id": BOB, "public": True}, "'plain_body' or 'body' or 'html_body' is missing"),
+        (zendesk_comment(BOB, "Hm", 1, body=5), "'body' is a int, not a string"),
+        (zendesk_comment(BOB, "Hm", 1, created_at="noonish"), "'created_at' is not a time: 'noonish'"),
+        (zendesk_comment(BOB, "Hm", 1, created_at=10**400), "'created_at' is not a time"),
+        (zendesk_comment(BOB, "Hm", 1, type=5), "'type' is a int, not a str"),
+        (zendesk_comment(BOB, "", 1, html_body="<![x[Hm]]>"), "the HTML cannot be parsed"),
+        (zendesk_comment(BOB, "Hm\0", 1), "the text contains a NUL character"),
+    ],
+)
+def test_unreadable_comment_is_rejected_alone(comment: Any, reason: str, tmp_path: Path, try_import: Callable):
+    folder = zendesk(tmp_path / "in", zendesk_comment(ANN, "before", 0), comment, zendesk_comment(ANN, "after", 2))
+    outcome = try_import("zendesk", folder)
+    assert [texts(it) for it in outcome.dialogues] == [["before"], ["after"]]
+    (rejection,) = outcome.rejected
+    assert reason in rejection["reason"]
+    assert (rejection["kind"], rejection["line"], rejection["dialogue"]) == ("turn", 1, "17")
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (5, "expected an object with 'id'"),
+        ({"subject": "Hi"}, "'id' is missing"),
+        ({"id": 2}, "'requester_id' is missing"),
+        ({"id": 2, "requester_id": 1, "description": "Hi"}, "'comments' is missing: export the tickets with their"),
+        ({"id": 2, "requester_id": 1, "comments": {}}, "'comments' is a dict, not a list"),
+        ({"id": 2, "requester_id": 1, "audits": [5]}, "not the expected layout"),
+        ({"tickets": 5}, "'tickets' is a int, not a list"),
+    ],
+)
+def test_other_records_are_rejected(record: Any, reason: str, tmp_path: Path, try_import: Callable):
+    good = {"id": 1, "requester_id": ANN, "comments": [zendesk_comment(ANN, "Hi", 0)]}
+    outcome = try_import("zendesk", lay_out(tmp_path / "in", {"tickets.jsonl": jsonl_bytes(record, good)}))
+    assert [it.id for it in outcome.dialogues] == ["1"]
+    assert [(it["line"], reason in it["reason"]) for it in outcome.rejected] == [(1, True)]
+
+
+def test_comments_in_audits(tmp_path: Path, try_import: Callable):
+    audits = [
+        {
+            "author_id": ANN,
+            "created_at": "2024-05-01T10:00:00Z",
+            "events": [{"type": "Create", "field_name": "status"}, {"type": "Comment", "body": "Hi", "public": True}],
+        },
+        {
+            "author_id": BOB,
+            "created_at": "2024-05-01T10:01:00Z",
+            "events": [{"type": "Comment", "body": "Hm", "public": False}, {"type": "Notification", "body": "You…"}],
+        },
+        {
+            "author_id": -1,
+            "created_at": "2024-05-01T10:02:00Z",
+            "events": [{"type": "Comment", "author_id": BOB, "body": "Hello", "public": True}],
+        },
+    ]
+    ticket = {"id": 3, "requester_id": ANN, "audits": audits}
+    outcome = try_import("zendesk", lay_out(tmp_path / "in", {"a.json": json_bytes([ticket])}))
+    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi"), ("system", "Hello")]]
+    assert outcome.manifest["left_out"] == {"private notes": 1}
+
+
+def test_tickets_without_messages_are_counted(tmp_path: Path, try_import: Callable):
+    tickets = [
+        {"id": 1, "requester_id": ANN, "comments": []},
+        {"id": 2, "requester_id": ANN, "comments": [zendesk_comment(BOB, "secret", 0, public=False)]},
+        {"id": 3, "requester_id": ANN, "comments": [zendesk_comment(ANN, "Hi", 0)]},
+    ]
+    outcome = try_import("zendesk", lay_out(tmp_path / "in", {"a.jsonl": jsonl_bytes(*tickets)}))
+    assert [it.id for it in outcome.dialogues] == ["3"]
+    assert outcome.rejected == ()
+    assert outcome.manifest["left_out"] == {"tickets without a message": 2, "private notes": 1}
+
+
+def test_truncated_page_is_rejected_and_truncated_lines_are_kept(tmp_path: Path, try_import: Callable):
+    tickets = [{"id": n, "requester_id": ANN, "comments": [zendesk_comment(ANN, "Hi", 0)]} for n in (1, 2, 3)]
+    page = lay_out(tmp_path / "page", {"a.json": json_bytes({"tickets": tickets}, indent=1)[:-40]})
+    assert "not valid JSON from here on" in try_import("zendesk", page).error
+    lines = lay_out(tmp_path / "lines", {"a.json": jsonl_bytes(*tickets)[:-40]})
+    outcome = try_import("zendesk", lines)
+    assert [it.id for it in outcome.dialogues] == ["1", "2"]
+    assert [it["line"] for it in outcome.rejected] == [3]
+
+
+def test_damaged_gzip_file_of_tickets(tmp_path: Path, try_import: Callable):
+    content = gzip.compress(jsonl_bytes({"id": 1, "requester_id": 1, "comments": []}), mtime=0)
+    for number, damaged in enumerate((b"", content[:9], content[:-9], b"x" + content)):
+        folder = lay_out(tmp_path / str(number), {"a.jsonl.gz": damaged})
+        assert try_import("zendesk", folder).error
+
+
+def test_tickets_in_another_encoding(tmp_path: Path, try_import: Callable):
+    ticket = {"id": 1, "requester_id": ANN, "comments": [zendesk_comment(ANN, "Grüße", 0)]}
+    content = json.dumps([ticket], ensure_ascii=False, indent=1).encode("utf-16")
+    folder = lay_out(tmp_path / "in", {"a.json": content})
+    (dialogue,) = try_import("zendesk", folder, encoding="utf-16").dialogues
+    assert texts(dialogue) == ["Grüße"]
+
+
+# ---- Intercom
+
+
+def part(kind: str, author: str, body: str | None, second: int, /, **changes: Any) -> dict[str, Any]:
+    return {"part_type": kind, "body": body, "author": {"type": author}, "created_at": 1714557600 + second} | changes
+
+
+def intercom(folder: Path, *parts: Any, **changes: Any) -> Path:
+    opening = {"body": "<p>Hi</p>", "author": {"type": "contact"}}
+    listed = {"type": "conversation_part.list", "conversation_parts": list(parts)}
+    record = {"id": "31", "created_at": 1714557600, "source": opening, "conversation_parts": listed} | changes
+    return lay_out(folder, {"conversations.jsonl": jsonl_bytes(record)})
+
+
+def test_intercom_parts_that_are_messages(tmp_path: Path, try_import: Callable):
+    """A conversation may be closed with a message, and a message opens it again."""
+    folder = intercom(
+        tmp_path / "in",
+        part("comment", "bot", "<p>A person will answer.</p>", 1),
+        part("assignment", "bot", None, 2),
+        part("assignment", "admin", "<p>Can you take this?</p>", 3),
+        part("note", "admin", "<p>Not again</p>", 4),
+        part("close", "admin", None, 5),
+        part("quick_reply", "lead", "Yes", 6),
+        part("close", "admin", "<p>Bye!</p>", 7),
+        part("open", "user", "<p>One more thing</p>", 8),
+        part("conversation_attribute_updated_by_admin", "bot", None, 9),
+    )
+    outcome = try_import("intercom", folder)
+    assert [utterances(it) for it in outcome.dialogues] == [
+        [
+            ("user", "Hi"),
+            ("system", "A person will answer."),
+            ("user", "Yes"),
+            ("system", "Bye!"),
+            ("user", "One more thing"),
+        ]
+    ]
+    assert outcome.manifest["left_out"] == {
+        "parts of type assignment": 2,
+        "private notes": 1,
+        "parts of type close": 1,
+        "parts of type conversation_attribute_updated_by_admin": 1,
+    }
+    assert start_times("intercom", folder) == {"31": 1714557600.0}
+    kept = try_import("intercom", folder, private=True)
+    assert ("system", "Not again") in utterances(kept.dialogues[0])
+
+
+@pytest.mark.parametrize(
+    ("missing", "left_out"),
+    [
+        (part("comment", "user", None, 2, attachments=[{}]), "messages without text (attachments)"),
+        (part("comment", "user", "<p>removed</p>", 2, redacted=True), "redacted messages"),
+    ],
+)
+def test_intercom_missing_text_splits(missing: dict, left_out: str, tmp_path: Path, try_import: Callable):
+    folder = intercom(tmp_path / "in", part("comment", "admin", "before", 1), missing, part("comment", "user", "x", 3))
+    outcome = try_import("intercom", folder)
+    assert [texts(it) for it in outcome.dialogues] == [["Hi", "before"], ["x"]]
+    assert outcome.manifest["left_out"] == {left_out: 1}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("Hm", "expected an object with 'part_type', got a str"),
+        ({"body": "Hm"}, "'part_type' is missing"),
+        (part("comment", "user", "Hm", 2, author=None), "'author' is a NoneType, not a dict"),
+        (part("comment", "ghost", "Hm", 2), "unknown author type 'ghost': expected user, lead, contact, admin"),
+        (part("comment", "user", "Hm", 2, created_at=[]), "'created_at' is not a time"),
+        (part("comment", "user", "Hm", 2, body={}), "'body' is a dict, not a string"),
+    ],
+)
+def test_intercom_unreadable_part_is_rejected_alone(wrong: Any, reason: str, tmp_path: Path, try_import: Callable):
+    folder = intercom(tmp_path / "in", part("comment", "admin", "Hello", 1), wrong, part("comment", "user", "Bye", 3))
+    outcome = try_import("intercom", folder)
+    assert [texts(it) for it in outcome.dialogues] == [["Hi", "Hello"], ["Bye"]]
+    assert [reason in it for it in outcome.reasons] == [True]
+
+
+def test_intercom_list_of_the_api_is_rejected(tmp_path: Path, try_import: Callable):
+    """It has the first messages only."""
+    record = {"id": "1", "source": {"body": "<p>Hi</p>", "author": {"type": "user"}}}
+    folder = lay_out(tmp_path / "in", {"a.json": json_bytes({"type": "conversation.list", "conversations": [record]})})
+    assert "export each conversation, not the list of them" in try_import("intercom", folder).error
+
+
+# ---- Freshdesk
+
+
+def freshdesk(folder: Path, *messages: Any, **changes: Any) -> Path:
+    ticket = {"id": 51, "description_text": "Hi", "created_at": "2024-05-01T10:00:00Z", "conversations": list(messages)}
+    return lay_out(folder, {"tickets.json": json_bytes([ticket | changes], indent=1)})
+
+
+def test_freshdesk_ticket_that_an_agent_started(tmp_path: Path, try_import: Callable):
+    folder = freshdesk(tmp_path / "in", freshdesk_message("Oh, thanks", 3, incoming=True), source=10)
+    (dialogue,) = try_import("freshdesk", folder).dialogues
+    assert utterances(dialogue) == [("system", "Hi"), ("user", "Oh, thanks")]
+    assert start_times("freshdesk", folder) == {"51": 1714557600.0}
+
+
+def test_freshdesk_html_is_read_without_a_plain_text(tmp_path: Path, try_import: Callable):
+    html_only = {"body": "<div>One<br/>two</div>", "incoming": False, "private": False}
+    folder = freshdesk(tmp_path / "in", html_only, description_text=None, description="<p>Three &gt; two</p>")
+    (dialogue,) = try_import("freshdesk", folder).dialogues
+    assert texts(dialogue) == ["Three > two", "One\ntwo"]
+
+
+def test_freshdesk_private_notes(tmp_path: Path, try_import: Callable):
+    note = freshdesk_message("Careful", 1, incoming=False, private=True)
+    folder = freshdesk(tmp_path / "in", note, freshdesk_message("Hello", 2, incoming=False))
+    outcome = try_import("freshdesk", folder)
+    assert [texts(it) for it in outcome.dialogues] == [["Hi", "Hello"]]
+    assert outcome.manifest["left_out"] == {"private notes": 1}
+    assert [texts(it) for it in try_import("freshdesk", folder, private=True).dialogues] == [["Hi", "Careful", "Hello"]]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (None, "expected an object with 'created_at', got a NoneType"),
+        ({"body_text": "Hm", "incoming": True}, "'private' is missing"),
+        ({"body_text": "Hm", "private": False}, "'incoming' is missing"),
+        ({"body_text": "Hm", "private": 0, "incoming": True}, "'private' is a int, not a bool"),
+        ({"private": False, "incoming": True}, "'body_text' or 'body' is missing"),
+    ],
+)
+def test_freshdesk_unreadable_message_is_rejected_alone(wrong: Any, reason: str, tmp_path: Path, try_import: Callable):
+    outcome = try_import("freshdesk", freshdesk(tmp_path / "in", wrong, freshdesk_message("Bye", 3, incoming=True)))
+    assert [texts(it) for it in outcome.dialogues] == [["Hi"], ["Bye"]]
+    assert [reason in it for it in outcome.reasons] == [True]
+
+
+def test_freshdesk_tickets_without_conversations_are_rejected(tmp_path: Path, try_import: Callable):
+    folder = lay_out(tmp_path / "in", {"a.json": json_bytes([{"id": 1, "description_text": "Hi"}])})
+    assert "export the tickets with include=conversations" in try_import("freshdesk", folder).error
+
+
+@pytest.mark.parametrize("reader", ["zendesk", "intercom", "freshdesk"])
+def test_other_json_is_refused(reader: str, tmp_path: Path, try_import: Callable):
+    chat = {"id": "1", "messages": [{"role": "user", "content": "Hi"}]}
+    error = try_import(reader, lay_out(tmp_path / "in", {"a.jsonl": jsonl_bytes(chat)})).error
+    assert "is missing" in error
+
+
+# ---- HTML
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("no tags &amp; no lines\nhere", "no tags & no lines here"),
+        ("<p>One</p>\n\n<p>two<br>three</p>", "One\ntwo\nthree"),
+        ("<div><div>One</div></div><div><br></div><div>two</div>", "One\n\ntwo"),
+        ("<ul>\n <li>One</li>\n <li>two</li>\n</ul>", "One\ntwo"),
+        ("<table><tr><td>One</td><td>two</td></tr><tr><td>three</td></tr></table>", "One two\nthree"),
+        ("<pre>One\n  two</pre>", "One\ntwo"),
+        ("<head><title>No</title><style>p {}</style></head><body>Yes<script>no()</script></body>", "Yes"),
+        ("One<!-- <b>no</b> --> two<!--[if mso]>no<![endif]-->", "One two"),
+        ("One <!-- no end", "One"),
+        ("a &lt; b&nbsp;&#8211; c < d", "a < b – c < d"),
+        ("<b>One</b> <i>two</i><a href='x'>three</a>", "One twothree"),
+        ("<p><img src='x'></p>", ""),
+    ],
+)
+def test_html_to_text(html: str, text: str):
+    assert html_to_text(html) == text
+
+
+@pytest.mark.parametrize("piece", ["<a", "<!--", "</", "<![if ", "&", "<p>", "<a href='"])
+def test_long_malformed_html_is_read_in_linear_time(piece: str):
+    """A parser that searched for the end at every < would need hours."""
+    html_to_text(piece * 200_000)
+
+
+# ---- tweets
+
+
+def tweets(folder: Path, *rows: tuple) -> Path:
+    return lay_out(folder, {"twcs.csv": csv_bytes(TWEET_COLUMNS, *rows)})
+
+
+def test_tweets_in_any_order_become_chains_of_replies(tmp_path: Path, try_import: Callable):
+    """A conversation with two answers is two chains; the first tweet need not come first in the file."""
+    folder = tweets(
+        tmp_path / "in",
+        tweet(30, 5, "leaf", 20),
+        tweet(21, 3, "other answer", 10, inbound=False),
+        tweet(20, 2, "answer", 10, inbound=False),
+        tweet(10, 1, "root"),
+    )
+    outcome = try_import("twitter_support", folder)
+    assert [(it.id, texts(it)) for it in outcome.dialogues] == [
+        ("10/0", ["root", "other answer"]),
+        ("10/1", ["root", "answer", "leaf"]),
+    ]
+    outcome = try_import("twitter_support", folder, order="chronological")
+    assert [(it.id, texts(it)) for it in outcome.dialogues] == [("10", ["root", "answer", "other answer", "leaf"])]
+    assert set(start_times("twitter_support", folder).values()) == {1509487307.0}
+
+
+def test_reply_to_a_missing_tweet_starts_a_conversation(tmp_path: Path, try_import: Callable):
+    folder = tweets(tmp_path / "in", tweet(2, 1, "answer", 1, inbound=False), tweet(3, 2, "thanks", "2.0"))
+    (dialogue,) = try_import("twitter_support", folder).dialogues
+    assert utterances(dialogue) == [("system", "answer"), ("user", "thanks")]
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("@KettleHelp it leaks", "it leaks"),
+        ("@KettleHelp @115001\nit leaks", "it leaks"),
+        (".@KettleHelp it leaks", "it leaks"),
+        ("it leaks, @KettleHelp", "it leaks, @KettleHelp"),
+        ("write to ann@example.org", "write to ann@example.org"),
+        ("@KettleHelp hot &lt;3 &amp; cold", "hot <3 & cold"),
+    ],
+)
+def test_mentions_at_the_start_are_removed(text: str, clean: str, tmp_path: Path, try_import: Callable):
+    folder = tweets(tmp_path / "in", tweet(1, 0, text))
+    assert texts(try_import("twitter_support", folder).dialogues[0]) == [clean]
+    kept = texts(try_import("twitter_support", folder, mentions=True).dialogues[0])
+    assert kept == [text.replace("&lt;", "<").replace("&amp;", "&")]
+
+
+@pytest.mark.parametrize("order", ["paths", "chronological"])
+def test_unreadable_tweet_splits_its_chain(order: str, tmp_path: Path, try_import: Callable):
+    folder = tweets(
+        tmp_path / "in",
+        tweet(1, 1, "before"),
+        (2, "KettleHelp", "False", "noonish", "lost", "", 1),
+        tweet(3, 3, "after", 2),
+    )
+    outcome = try_import("twitter_support", folder, order=order)
+    assert [texts(it) for it in outcome.dialogues] == [["before"], ["after"]]
+    assert [(it["line"], it["text"]) for it in outcome.rejected] == [(3, "lost")]
+
+
+def test_tweet_of_mentions_only_splits_its_chain(tmp_path: Path, try_import: Callable):
+    folder = tweets(
+        tmp_path / "in", tweet(1, 1, "before"), tweet(2, 2, "@115001", 1, inbound=False), tweet(3, 3, "after", 2)
+    )
+    outcome = try_import("twitter_support", folder)
+    assert [texts(it) for it in outcome.dialogues] == [["before"], ["after"]]
+    assert outcome.manifest["left_out"] == {"tweets without text, apart from mentions": 1}
+
+
+def test_circles_of_replies_are_rejected(tmp_path: Path, try_import: Callable):
+    folder = tweets(
+        tmp_path / "in", tweet(1, 1, "a", 2), tweet(2, 2, "b", 1), tweet(3, 3, "c", 2), tweet(4, 4, "fine"),
+        tweet(5, 5, "d", 5),
+    )  # fmt: skip
+    outcome = try_import("twitter_support", folder)
+    assert [texts(it) for it in outcome.dialogues] == [["fine"]]
+    assert [it["text"] for it in outcome.rejected] == ["a", "b", "c", "d"]
+    assert {it["reason"] for it in outcome.rejected} == {"it replies, directly or indirectly, to itself"}
+
+
+def test_other_columns_are_refused(tmp_path: Path, try_import: Callable):
+    folder = lay_out(tmp_path / "in", {"log.csv": csv_bytes(("conversation", "speaker", "text"), ("a", "b", "c"))})
+    error = try_import("twitter_support", folder).error
+    assert "log.csv has no column 'tweet_id'; it has 'conversation', 'speaker', 'text'" in error
+
+
+def test_conversation_may_be_spread_over_files_of_tweets(tmp_path: Path, try_import: Callable):
+    folder = lay_out(
+        tmp_path / "in",
+        {
+            "a.csv": csv_bytes(TWEET_COLUMNS, tweet(2, 2, "answer", 1, inbound=False)),
+            "b.csv": csv_bytes(TWEET_COLUMNS, tweet(1, 1, "question")),
+        },
+    )
+    (dialogue,) = try_import("twitter_support", folder).dialogues
+    assert texts(dialogue) == ["question", "answer"]
+
+
+def test_long_chain_of_tweets(tmp_path: Path, try_import: Callable):
+    rows = [tweet(n, n % 60, f"tweet {n}", n - 1 if n > 1 else "", inbound=n % 2 == 1) for n in range(3000, 0, -1)]
+    (dialogue,) = try_import("twitter_support", tweets(tmp_path / "in", *rows)).dialogues
+    assert texts(dialogue) == [f"tweet {n}" for n in range(1, 3001)]

@@ -1,0 +1,225 @@
+"""Tests the reader of call transcripts: SRT and WebVTT files with speaker labels."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.layouts import lay_out
+from turnwise.core.dialogue import Dialogue
+
+
+def utterances(dialogue: Dialogue) -> list[tuple[str, str]]:
+    return [(turn.speaker, turn.text) for turn in dialogue.turns]
+
+
+def srt(*cues: str) -> bytes:
+    """Return a file with a cue per second."""
+    return "\n".join(f"{n}\n00:00:{n:02},000 --> 00:00:{n + 1:02},000\n{cue}\n" for n, cue in enumerate(cues)).encode()
+
+
+def call(folder: Path, *cues: str, name: str = "call.srt") -> Path:
+    return lay_out(folder, {name: srt(*cues)})
+
+
+def spoken(folder: Path, try_import: Callable, **options: object) -> list[list[tuple[str, str]]]:
+    return [utterances(it) for it in try_import("transcript", folder, **options).dialogues]
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "Customer: {}",
+        "CUSTOMER: {}",
+        "customer: {}",
+        "- Customer: {}",
+        ">> Customer: {}",
+        "[Customer] {}",
+        "[Customer]: {}",
+        "<v Customer>{}</v>",
+        "<v Customer>{}",
+        "<v.loud Customer>{}</v>",
+        "<b>Customer:</b> {}",
+        "Customer:\n{}",
+    ],
+)
+def test_labels(label: str, tmp_path: Path, try_import: Callable):
+    folder = call(tmp_path / "in", label.format("My kettle leaks."), "Agent: Since when?")
+    assert spoken(folder, try_import) == [[("user", "My kettle leaks."), ("system", "Since when?")]]
+
+
+@pytest.mark.parametrize(
+    "label", ["Ann", "Ann Lee", "SPEAKER_00", "spk_0", "Speaker 1", "Ann van der Lee", "客户", "Dr. Ann B. Lee"]
+)
+def test_names_of_speakers(label: str, tmp_path: Path, try_import: Callable):
+    folder = call(tmp_path / "in", "Agent: Hello.", f"{label}: Hi.")
+    assert spoken(folder, try_import, speakers={label: "user"}) == [[("system", "Hello."), ("user", "Hi.")]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is 10:30 now",
+        "See http://example.com/a: it is there",
+        "I said: no",
+        "This is what I would like to say: no",
+        "[Music] and so on",
+        "- with a dash",
+        "25: a number",
+        "so: yes",
+        "Ann said: yes",
+        "A very long sentence with many words in it that ends in a colon: yes",
+    ],
+)
+def test_texts_that_are_no_labels(text: str, tmp_path: Path, try_import: Callable):
+    folder = call(tmp_path / "in", "Agent: Hello.", text)
+    assert spoken(folder, try_import) == [[("system", f"Hello. {text}")]]
+
+
+def test_consecutive_cues_of_a_speaker_are_one_turn(tmp_path: Path, try_import: Callable):
+    folder = call(
+        tmp_path / "in", "Ann: My", "ANN: kettle", "leaks\nbadly.", "Bob: Since when?\nAnn: Monday.", "Bob: Oh."
+    )
+    outcome = try_import("transcript", folder)
+    assert [utterances(it) for it in outcome.dialogues] == [
+        [
+            ("speaker_1", "My kettle leaks badly."),
+            ("speaker_2", "Since when?"),
+            ("speaker_1", "Monday."),
+            ("speaker_2", "Oh."),
+        ]
+    ]
+    assert [it.id for it in outcome.dialogues] == ["call.srt"]
+    assert outcome.manifest["facts"]["turns of speakers without a role"] == 4
+
+
+def test_file_is_a_conversation(tmp_path: Path, try_import: Callable):
+    folder = call(tmp_path / "in", "Ann: One.", name="monday/call.srt")
+    lay_out(folder, {"monday/call.vtt.gz": gzip.compress(b"WEBVTT\n\n00:01.000 --> 00:02.000\n<v Ann>Two.\n")})
+    outcome = try_import("transcript", folder, speakers={"*": "user"})
+    assert [it.id for it in outcome.dialogues] == ["monday/call.srt", "monday/call.vtt.gz"]
+
+
+def test_cues_are_sorted_by_time(tmp_path: Path, try_import: Callable):
+    cues = [
+        "WEBVTT",
+        "01:00:00.000 --> 01:00:01.000\n<v Ann>four",
+        "59:00.000 --> 59:01.000\n<v Bob>three",
+        "00:00:01.500 --> 00:00:02.000 line:0 position:20%\n<v Bob>two",
+        "00:00:01.250 --> 00:00:02.000\n<v Ann>one",
+    ]
+    folder = lay_out(tmp_path / "in", {"a.vtt": "\n\n".join(cues)})
+    (dialogue,) = try_import("transcript", folder).dialogues
+    assert [turn.text for turn in dialogue.turns] == ["one", "two three", "four"]
+
+
+def test_formatting_notes_and_sounds_are_left_out(tmp_path: Path, try_import: Callable):
+    content = """WEBVTT Kind: captions
+
+STYLE
+::cue { color: lime }
+
+REGION
+id:a
+
+NOTE Agent: not said
+
+first
+00:01.000 --> 00:02.000
+<v Ann><i>Hello</i> &amp; <c.loud>good</c> <00:01.500>day</v>
+
+00:02.000 --> 00:03.000
+[MUSIC]
+
+00:03.000 --> 00:04.000
+{\\an8}<font color="red">to</font> <u>you</u>
+(laughs)
+
+00:04.000 --> 00:05.000
+♪ la la ♪
+
+00:05.000 --> 00:06.000
+"""
+    outcome = try_import("transcript", lay_out(tmp_path / "in", {"a.vtt": content}))
+    assert [utterances(it) for it in outcome.dialogues] == [[("speaker_1", "Hello & good day to you")]]
+    assert outcome.manifest["left_out"] == {"descriptions of sounds": 3}
+    assert outcome.rejected == ()
+
+
+def test_files_without_labels_are_rejected(tmp_path: Path, try_import: Callable):
+    """Dashes show that the speaker changes, but not to whom."""
+    folder = call(tmp_path / "in", "- My kettle leaks.\n- Since when?")
+    error = try_import("transcript", folder).error
+    assert "no cue has a speaker label: expected '<v Anna>text</v>', 'Anna: text', '[Agent] text'" in error
+    call(folder, "Ann: fine", name="valid.srt")
+    outcome = try_import("transcript", folder)
+    assert [it.id for it in outcome.dialogues] == ["valid.srt"]
+    assert [(it["file"], it["kind"]) for it in outcome.rejected] == [("call.srt", "file")]
+
+
+@pytest.mark.parametrize("content", [b"", b"WEBVTT\n\nNOTE empty\n", b"\n\n"])
+def test_files_without_cues_are_rejected(content: bytes, tmp_path: Path, try_import: Callable):
+    assert "there are no cues" in try_import("transcript", lay_out(tmp_path / "in", {"a.vtt": content})).error
+
+
+def test_plain_text_is_refused(tmp_path: Path, try_import: Callable):
+    folder = lay_out(tmp_path / "in", {"a.srt": b"Ann: hello\nBob: hi\n"})
+    assert "a cue without a time: expected '00:00:01.000 --> 00:00:02.000'" in try_import("transcript", folder).error
+
+
+def test_first_cues_without_a_label_are_rejected(tmp_path: Path, try_import: Callable):
+    outcome = try_import("transcript", call(tmp_path / "in", "Hello?", "Anyone?", "Agent: Yes."))
+    assert [utterances(it) for it in outcome.dialogues] == [[("system", "Yes.")]]
+    assert [(it["line"], it["text"]) for it in outcome.rejected] == [(3, "Hello? Anyone?")]
+    assert "the speaker is not known, no label precedes the cue" in outcome.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("cue", "reason"),
+    [
+        ("Agent: no time", "a cue without a time"),
+        ("9\nyesterday --> today\nAgent: lost", "cannot parse the time of the cue"),
+        ("9\n99999999:00:00.000 --> 0\nAgent: lost", "cannot parse the time of the cue"),
+        ("00:01.000 --> 00:02.000\nAgent: one\n00:02.000 --> 00:03.000\nAnn: two", "several cues without a blank line"),
+        ("a\nb\n00:01.000 --> 00:02.000\nAgent: one", "a cue without a time"),
+    ],
+)
+def test_unreadable_cue_splits_the_conversation(cue: str, reason: str, tmp_path: Path, try_import: Callable):
+    before, after = "00:01.000 --> 00:02.000\nAnn: before", "00:03.000 --> 00:04.000\nAnn: after"
+    outcome = try_import("transcript", lay_out(tmp_path / "in", {"a.vtt": "\n\n".join(["WEBVTT", before, cue, after])}))
+    assert [(it.id, utterances(it)) for it in outcome.dialogues] == [
+        ("a.vtt", [("speaker_1", "before")]),
+        ("a.vtt#2", [("speaker_1", "after")]),
+    ]
+    assert [(it["line"], reason in it["reason"]) for it in outcome.rejected] == [(6, True)]
+
+
+def test_speaker_is_not_known_after_an_unreadable_cue(tmp_path: Path, try_import: Callable):
+    content = srt("Ann: before", "who?", "Ann: later")
+    lost = content.replace(b"1\n00:00:01,000", b"lost\n\n1\n00:00:01,000")
+    outcome = try_import("transcript", lay_out(tmp_path / "in", {"a.srt": lost}))
+    assert [utterances(it) for it in outcome.dialogues] == [[("speaker_1", "before")], [("speaker_1", "later")]]
+    assert [it["text"] for it in outcome.rejected] == ["lost", "who?"]
+
+
+def test_undecodable_line_splits_the_conversation(tmp_path: Path, try_import: Callable):
+    content = srt("Ann: before", "Ann: lost", "Ann: after")
+    folder = lay_out(tmp_path / "in", {"a.srt": content.replace(b"lost", b"lost \xe9")})
+    outcome = try_import("transcript", folder, encoding="utf-8")
+    assert [utterances(it) for it in outcome.dialogues] == [[("speaker_1", "before")], [("speaker_1", "after")]]
+    assert "byte 0xe9 is not utf-8" in outcome.reasons[0]
+    whole = spoken(folder, try_import, encoding="latin-1")
+    assert whole == [[("speaker_1", "before lost é after")]]
+
+
+@pytest.mark.parametrize("piece", ["<v ", "<v  ", "<c ", "[", "(", "a:", "Ann ", "{\\", "♪", "-->", "<00:"])
+def test_long_malformed_cues_are_read_in_linear_time(piece: str, tmp_path: Path, try_import: Callable):
+    try_import("transcript", call(tmp_path / "in", "Ann: fine", piece * 100_000))
+
+
+def test_long_monologue(tmp_path: Path, try_import: Callable):
+    cues = "".join(f"{n // 60:02}:{n % 60:02}.000 --> 99:00.000\nword\n\n" for n in range(3000))
+    folder = lay_out(tmp_path / "in", {"a.vtt": "WEBVTT\n\n00:00.000 --> 00:01.000\n<v Ann>My\n\n" + cues})
+    (dialogue,) = try_import("transcript", folder).dialogues
+    assert [turn.text for turn in dialogue.turns] == ["My" + " word" * 3000]
