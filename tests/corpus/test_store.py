@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import turnwise
 from tests.helpers import HANG_SECONDS
 from tests.helpers.processes import start
 from tests.helpers.stores import write_store
@@ -20,7 +22,53 @@ from turnwise.corpus import rows as rows_module
 from turnwise.corpus import store as store_module
 from turnwise.corpus.readers.jsonl import to_json
 from turnwise.corpus.source import CorpusError, Rejection
-from turnwise.corpus.store import Corpus, Store, StoreWriter
+from turnwise.corpus.store import Corpus, Store, StoreWriter, require_speakers
+
+
+def test_unknown_speakers_are_reported_with_the_known_ones(tmp_path: Path) -> None:
+    stores = [
+        Store(write_store(tmp_path / speaker, [Dialogue("a", (Turn(speaker, "hello"), Turn("user", "hi")))]))
+        for speaker in ("system", "speaker_2")
+    ]
+    assert [store.speakers() for store in stores] == [{"user", "system"}, {"user", "speaker_2"}]
+    require_speakers(stores, ["user", "speaker_2", "system"])
+    with pytest.raises(CorpusError, match=r"'sistem': choose from speaker_2, system, user\. Did you mean system\?"):
+        require_speakers(stores, ["user", "sistem"])
+    with pytest.raises(CorpusError, match=r"'speaker_2': choose from system, user\.$"):
+        require_speakers(stores[:1], ["speaker_2"])
+
+
+def test_documented_example_writes_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "store.md").read_text(encoding="utf-8")
+    (example,) = [code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "write_store" in code]
+    monkeypatch.chdir(tmp_path)
+    exec(example, {"__name__": "__main__"})
+    (dialogue,) = read_corpus("stores/mine", splits=["train"])
+    assert dialogue.turns[0] == Turn("user", "Has my parcel been sent?", "track_order")
+    manifest = Store("stores/mine").manifest
+    assert (manifest["reader"], manifest["licence"], manifest["dialogues"]) == ("write_store", "CC0-1.0", 2)
+
+
+@given(corpora())
+def test_written_dialogues_are_read_again(dialogues: list[Dialogue]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        assert list(turnwise.write_store(iter(dialogues), f"{place}/store")) == dialogues
+
+
+def test_invalid_dialogues_leave_the_store_unchanged(tmp_path: Path) -> None:
+    dialogues = some(2)
+    turnwise.write_store(dialogues, tmp_path, facts={"made by": "a test"})
+    for wrong, message in (
+        ([], "there is no dialogue to write"),
+        ([dialogues[0], "hello"], "item 1 is of type str: expected a Dialogue"),
+        ([*dialogues, dialogues[0]], f"item 2: the id {dialogues[0].id!r} was there before"),
+    ):
+        with pytest.raises(CorpusError, match=message):
+            turnwise.write_store(wrong, tmp_path)
+        assert list(Store(tmp_path)) == dialogues
+    assert Store(tmp_path).manifest["facts"] == {"made by": "a test"}
+    turnwise.write_store(dialogues[:1], tmp_path)
+    assert list(Store(tmp_path)) == dialogues[:1]
 
 
 def write(folder: Path, dialogues: list[Dialogue]) -> Store:

@@ -1,25 +1,33 @@
 """`turnwise corpus`: list, import, count, compare, fetch, sample, show and export conversations."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
 
 import turnwise
+from turnwise.cli.corpus_import import import_command, manifest_summary
 from turnwise.cli.corpus_slots import augment_command, detect_command, templates_command
-from turnwise.cli.options import AsJson, OptionalData, parse_key_values
+from turnwise.cli.options import AsJson, OptionalData, Splits
 from turnwise.cli.output import Block, facts, lines, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 
 if TYPE_CHECKING:
-    from turnwise.corpus.masking import Masking
+    from collections.abc import Iterator
+
+    from turnwise.core.dialogue import Dialogue
+    from turnwise.core.progress import Progress
+    from turnwise.corpus.exporting import ExportCounts
     from turnwise.corpus.overlap import TextOverlap
     from turnwise.corpus.registry import Reader
     from turnwise.corpus.stats import CorpusStats
-    from turnwise.corpus.store import Store
+    from turnwise.corpus.store import Corpus
+
+CorpusFormatName = Literal["jsonl", "messages", "convokit", "rasa", "csv", "intents-jsonl"]
 
 corpus_app = typer.Typer(help="Import, inspect, compare, clean and export conversations.", no_args_is_help=True)
+corpus_app.command("import")(import_command)
 corpus_app.command("templates")(templates_command)
 corpus_app.command("augment")(augment_command)
 corpus_app.command("detect")(detect_command)
@@ -73,113 +81,6 @@ def _reader_blocks(reader: "Reader") -> list[Any]:
         rows.append(("published", counts))
     title = f"{reader.name}: {reader.title}"
     return [facts(title, [row for row in rows if row[1]]), lines((reader.help, ""))]
-
-
-@corpus_app.command("import")
-def import_command(
-    reader: Annotated[str, Argument(help="Reader, from `turnwise corpus list`.")],
-    path: Annotated[Path, Argument(help="File or folder to read.")],
-    out: Annotated[Path, Option(help="Store to write; an existing one is replaced once the import is complete.")],
-    step: Annotated[
-        list[str] | None,
-        Option(
-            help="Hygiene step, applied in order; repeatable: unicode, control-characters, merge-speakers, "
-            "mask[=email,phone,…], minimum-turns=N, maximum-turns=N, maximum-words=N, exact-duplicates, "
-            "near-duplicates[=0.8]."
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None, Option("--set", help="Option of the reader, as key=value; repeatable.")
-    ] = None,
-    strict: Annotated[bool, Option("--strict", help="Stop at the first rejected row.")] = False,
-    encoding: Annotated[str | None, Option(help="Text encoding; UTF-8 for logs by default.")] = None,
-    region: Annotated[
-        list[str] | None,
-        Option(help="mask: country of the log, such as DE, for its national phone numbers; repeatable."),
-    ] = None,
-    mask_pattern: Annotated[
-        list[str] | None,
-        Option(help="mask: a further kind as NAME=REGEX, such as 'order=[A-Z]{2}-[0-9]{6}'; repeatable."),
-    ] = None,
-    mask_list: Annotated[
-        list[str] | None, Option(help="mask: a further kind as NAME=FILE with one text per line; repeatable.")
-    ] = None,
-    mask_entities: Annotated[
-        str | None,
-        Option(help="mask: entities found by module:function, which returns (start, end, label) for a text."),
-    ] = None,
-    pseudonyms: Annotated[
-        bool, Option("--pseudonyms", help="mask: number what is masked within a dialogue, as in [NAME_2].")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Read a corpus or a log, validate and clean it, and write a store.
-
-    Examples:
-    `turnwise corpus import table chats.csv --out store --set conversation=thread --set text=body --set time=sent_at`
-
-    `turnwise corpus import multiwoz data/multiwoz --out store --step merge-speakers --step minimum-turns=4`
-    """
-    from turnwise.corpus.registry import get_reader
-
-    options = get_reader(reader).parse_options(dict(parse_key_values(settings)))
-    with progress_bar() as progress:
-        store = turnwise.import_corpus(
-            reader,
-            path,
-            out,
-            steps=step or (),
-            strict=strict,
-            encoding=encoding,
-            masking=_masking(region, mask_pattern, mask_list, mask_entities, pseudonyms),
-            progress=progress,
-            **options,
-        )
-    show(_manifest_summary(store), _import_report(store), as_json=as_json)
-
-
-def _masking(
-    regions: list[str] | None,
-    patterns: list[str] | None,
-    lists: list[str] | None,
-    entities: str | None,
-    pseudonyms: bool,
-) -> "Masking | None":
-    """Return how personal data is masked; None if no option asks for it."""
-    if not (regions or patterns or lists or entities or pseudonyms):
-        return None
-    from turnwise.corpus.masking import Masking, load_recogniser, read_list
-
-    return Masking(
-        regions=regions or (),
-        patterns=dict(parse_key_values(patterns)),
-        lists={kind: read_list(Path(file)) for kind, file in parse_key_values(lists)},
-        recogniser=load_recogniser(entities) if entities else None,
-        pseudonyms=pseudonyms,
-    )
-
-
-def _manifest_summary(store: "Store") -> dict[str, Any]:
-    return {key: value for key, value in store.manifest.items() if key not in ("inputs", "files")}
-
-
-def _import_report(store: "Store") -> Block:
-    manifest = store.manifest
-    rows = [
-        ("read", f"{manifest['read']['dialogues']:,} dialogues, {manifest['read']['utterances']:,} utterances"),
-        ("kept", f"{manifest['dialogues']:,} dialogues, {manifest['utterances']:,} utterances"),
-    ]
-    rows += [("left out", f"{count:,} {name}") for name, count in manifest["left_out"].items()]
-    for step in manifest["steps"]:
-        changes = ", ".join(f"{count:,} {what}" for what, count in step["changes"].items())
-        rows.append((f"step {step['step']}", changes or "no change"))
-    rows += [("rejected", f"{count:,} × {reason}") for reason, count in list(manifest["reasons"].items())[:5]]
-    if manifest["rejected"]:
-        rows.append(("", f"all {manifest['rejected']:,} are listed in {store.folder / 'rejected.jsonl'}"))
-    rows += [("fact", f"{name}: {value}") for name, value in manifest["facts"].items()]
-    if manifest["licence"]:
-        rows.append(("licence", manifest["licence"]))
-    return facts(store.folder, rows)
 
 
 @corpus_app.command("stats")
@@ -314,7 +215,7 @@ def decontaminate_command(
         *((f"{unit} dropped, in {name}", f"{count:,}") for name, count in dropped.items()),
         ("kept", f"{len(written):,} dialogues"),
     ]
-    show(_manifest_summary(written), facts(str(out), rows), as_json=as_json)
+    show(manifest_summary(written), facts(str(out), rows), as_json=as_json)
 
 
 @corpus_app.command("fetch")
@@ -364,7 +265,7 @@ def sample_command(
     with progress_bar() as progress:
         store = write_sample(out, dialogues, seed, progress)
     counts = f"{out}: {len(store):,} dialogues, {store.manifest['utterances']:,} utterances"
-    show(_manifest_summary(store), counts, as_json=as_json)
+    show(manifest_summary(store), counts, as_json=as_json)
 
 
 @corpus_app.command("show")
@@ -394,14 +295,41 @@ def show_command(
 @corpus_app.command("export")
 def export_command(
     stores: Annotated[list[Path], Argument(help="Stores to write, in order.", metavar="STORE…")],
-    out: Annotated[Path, Option(help="JSON Lines file to write.")],
+    out: Annotated[Path, Option(help="File to write, for convokit a folder; it must not exist.")],
+    form: Annotated[
+        CorpusFormatName,
+        Option(
+            "--format",
+            help="jsonl: turnwise's own; messages: chat-completion logs; convokit; of the user's turns with an intent: "
+            "rasa (nlu.yml), csv, intents-jsonl.",
+        ),
+    ] = "jsonl",
+    splits: Splits = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Write stores as JSON Lines, one dialogue per line, in turnwise's own format."""
-    from turnwise.corpus.readers.jsonl import to_json
+    """Write stores in turnwise's own format, one dialogue per line of JSON, or in another one.
 
-    corpus = turnwise.read_corpus(*stores)
-    with progress_bar() as progress, out.open("w", encoding="utf-8") as file:
-        for number, dialogue in enumerate(corpus, 1):
-            file.write(to_json(dialogue) + "\n")
-            if number % 1000 == 0:
-                progress("exporting", number, len(corpus))
+    Examples: `turnwise corpus export stores/logs --out logs.jsonl`
+
+    `turnwise corpus export stores/intents --format rasa --split train --out nlu.yml`
+    """
+    from turnwise.corpus.exporting import export_dialogues
+
+    corpus = turnwise.read_corpus(*stores, splits=splits)
+    with progress_bar() as progress:
+        counts = export_dialogues(_report_progress(corpus, progress), out, form)
+    show(counts.as_dict(), export_report(out, counts), as_json=as_json)
+
+
+def _report_progress(corpus: "Corpus", progress: "Progress") -> "Iterator[Dialogue]":
+    for number, dialogue in enumerate(corpus, 1):
+        yield dialogue
+        if number % 1000 == 0:
+            progress("exporting", number, len(corpus))
+
+
+def export_report(out: Path, counts: "ExportCounts") -> Block:
+    """Return a block that says what an export wrote and left out."""
+    rows = [("written", f"{counts.dialogues:,} dialogues, {counts.utterances:,} utterances")]
+    rows += [("left out", f"{count:,} {name}") for name, count in counts.left_out.items()]
+    return facts(out, rows)

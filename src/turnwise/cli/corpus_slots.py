@@ -1,5 +1,6 @@
 """`turnwise corpus templates`, `augment` and `detect`: slots, templates and their augmentation."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from turnwise.corpus.slots.detection import DetectorScore, SlotAgreement
     from turnwise.corpus.slots.detectors import Detector
     from turnwise.corpus.slots.template_table import EntityBook
-    from turnwise.corpus.store import Corpus
+    from turnwise.corpus.store import Corpus, Store
 
 SlotStore = Annotated[Path, Argument(help="Store whose turns have slots.")]
 Split = Annotated[str | None, Option(help="Split to read; by default train, or everything if the store has no splits.")]
@@ -38,6 +39,7 @@ def templates_command(
     from turnwise.corpus.slots.template_table import EntityBook, TemplateTable, open_training_split, require_slots
 
     corpus = open_training_split(store, split)
+    _check_speaker(corpus.stores, speaker)
     with progress_bar() as progress:
         progress("counting values", 0, 2)
         book = EntityBook.from_corpus(corpus, speaker)
@@ -84,6 +86,7 @@ def augment_command(
     from turnwise.corpus.slots.augmentation import augment_store
     from turnwise.corpus.slots.template_table import open_training_split
 
+    _check_speaker(open_training_split(store, split).stores, speaker)
     with progress_bar() as progress:
         written = augment_store(
             store,
@@ -148,12 +151,15 @@ def detect_command(
     from turnwise.corpus.slots.detection import detect_store, open_test_split, score_detector
     from turnwise.corpus.slots.detectors import BuiltInDetector, SpacyDetector
     from turnwise.corpus.slots.template_table import EntityBook
+    from turnwise.corpus.store import Store
 
     learn_from = gazetteer or []
     data: dict[str, Any] = {}
     blocks: list[Block] = []
     with progress_bar() as progress:
         views = {str(path): open_test_split(path, learn_from) for path in against or []}
+        read = [Store(store)] if store is not None else [each for view in views.values() for each in view.stores]
+        _check_speaker(read, speaker)
         progress("building the detector", 0)
         detector: Detector = (
             SpacyDetector(spacy) if spacy else BuiltInDetector.learn(learn_from, min_fraction, min_count)
@@ -174,6 +180,12 @@ def detect_command(
         blocks += _score_tables(path, ", ".join(views[path].splits or ("all dialogues",)), score)
     data["against"] = {path: score.as_dict() for path, score in scores.items()}
     show(data, *blocks, as_json=as_json)
+
+
+def _check_speaker(stores: "Sequence[Store]", speaker: str | None) -> None:
+    from turnwise.corpus.store import require_speakers
+
+    require_speakers(stores, [] if speaker is None else [speaker])
 
 
 def _describe_splits(corpus: "Corpus") -> str:

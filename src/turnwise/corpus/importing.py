@@ -1,21 +1,30 @@
 """Importing a corpus: a reader, cleaning steps, and a store."""
 
 import codecs
+import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.hygiene import MASK, make_step
+from turnwise.corpus.holes import HolePolicy
+from turnwise.corpus.hygiene import MASK, is_mask, make_step, plan_steps
 from turnwise.corpus.masking import Masker, Masking
 from turnwise.corpus.registry import get_reader
-from turnwise.corpus.source import CorpusError, CorpusSource, Rejection
+from turnwise.corpus.source import CorpusCounts, CorpusError, CorpusSource, Rejection
+from turnwise.corpus.splits import SplitPlan
+from turnwise.corpus.spool import spool
 from turnwise.corpus.store import Store, StoreWriter, provenance
 
 #: Distinct rejection reasons that a manifest counts; `rejected.jsonl` has all of them.
 MAX_REASONS = 50
+
+#: The parts of a reason that differ from row to row: quoted values and numbers.
+_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 
 
 def import_corpus(
@@ -27,6 +36,9 @@ def import_corpus(
     strict: bool = False,
     encoding: str | None = None,
     masking: Masking | None = None,
+    holes: HolePolicy | None = None,
+    split_plan: SplitPlan | None = None,
+    limit: int | None = None,
     progress: Progress = silent,
     **options: Any,
 ) -> Store:
@@ -38,8 +50,12 @@ def import_corpus(
         out: the store's folder.
         steps: cleaning steps, in order: 'unicode', 'merge-speakers', 'minimum-turns=4', ….
         strict: stop at the first rejection, instead of listing it in `rejected.jsonl`.
-        encoding: the encoding of the texts, if it is not the corpus' usual one.
-        masking: how personal data is masked; adds the step 'mask' at the beginning unless `steps` has it.
+        encoding: the encoding of the texts; by default that of the corpus, and detected for logs.
+        masking: how personal data is masked; adds the step 'mask' unless `steps` has it.
+        holes: what becomes of the turns around one that cannot be read; by default logs are split there, and public
+            corpora keep them together.
+        split_plan: how dialogues are divided into training, validation and test data; None: as in the source.
+        limit: the number of dialogues to import at most; None: all.
         progress: called with the number of bytes read.
         options: options of the reader, as explained by `turnwise corpus list NAME`.
 
@@ -50,40 +66,43 @@ def import_corpus(
     if not path.exists():
         raise CorpusError(f"{path} does not exist")
     spec = get_reader(reader)
-    try:
-        codecs.lookup(encoding or spec.encoding)
-    except LookupError:
-        advice = "use a name that Python knows, such as utf-8 or latin-1"
-        raise CorpusError(f"unknown encoding {encoding!r}: {advice}") from None
-    if masking is not None and not any(_is_mask(step) for step in steps):
+    if encoding is not None:
+        try:
+            codecs.lookup(encoding)
+        except LookupError:
+            advice = "use a name that Python knows, such as utf-8 or latin-1"
+            raise CorpusError(f"unknown encoding {encoding!r}: {advice}") from None
+    if masking is not None and not any(is_mask(step) for step in steps):
         steps = (MASK, *steps)
-    cleaning = [(description, make_step(description, masking)) for description in steps]
+    hole_policy = holes or spec.holes
+    cleaning = [(description, make_step(description, masking, hole_policy)) for description in plan_steps(steps)]
     with StoreWriter(out) as writer:
-        reasons: Counter[str] = Counter()
-
-        def on_rejection(rejection: Rejection) -> None:
-            if strict:
-                where = rejection.file + (f", line {rejection.line}" if rejection.line else "")
-                raise CorpusError(f"{where}: {rejection.reason} (strict: stopped here, {out} is unchanged)")
-            writer.reject(rejection)
-            reason = f"{rejection.kind}: {rejection.reason}"
-            if len(reasons) < MAX_REASONS or reason in reasons:
-                reasons[reason] += 1
-
-        source = CorpusSource(path, spec.name, on_rejection, encoding or spec.encoding, excluded=out)
-        if any(map(_is_mask, steps)):
+        rejections = _Rejections(writer, out, strict)
+        source = CorpusSource(path, spec.name, rejections.add, encoding or spec.encoding, excluded=out)
+        source.holes = hole_policy
+        if split_plan is not None and split_plan.by == "conversation":
+            source.assign_split = split_plan.split_of_id
+        elif split_plan is not None:
+            source.start_times = {}
+        if any(map(is_mask, steps)):
             source.mask = Masker(masking).mask  # of every kind, whatever the step masks in texts
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
         total = sum(file.stat().st_size for file in files)
         source.on_bytes = lambda done: progress(f"importing {spec.name}", done, total)
-        dialogues = spec.read(source, **options)
+        delivered = CorpusCounts()
+        dialogues = _count(spec.read(source, **options), delivered)
+        if split_plan is not None and split_plan.by == "time":
+            dialogues = _split_by_time(dialogues, source, split_plan)
         for _, step in cleaning:
-            dialogues = filter(None, map(step, dialogues))
-        for dialogue in dialogues:
+            dialogues = step(dialogues)
+        for dialogue in islice(dialogues, limit):
             writer.write(dialogue)
         if not writer.counts.dialogues:
-            reason = next(iter(reasons), "the input contains none")
+            reason = next(iter(rejections.reasons), "the input contains none")
             raise CorpusError(f"no dialogue of {path} was accepted ({reason}); {out} is unchanged")
+        facts = dict(source.facts)
+        if source.split_dialogues:
+            facts["dialogues split where a message is missing"] = source.split_dialogues
         writer.commit(
             provenance(
                 spec.name,
@@ -92,8 +111,15 @@ def import_corpus(
                 licence=spec.licence,
                 home=spec.home,
                 left_out={name: count for name, count in source.skipped.items() if count},
-                reasons=dict(reasons.most_common()),
-                facts=source.facts,
+                reasons=rejections.reasons,
+                lost={
+                    "rows": source.counts.utterances - delivered.utterances + rejections.unread,
+                    "of": source.counts.utterances + rejections.unread,
+                },
+                holes=hole_policy,
+                split=None if split_plan is None else asdict(split_plan),
+                limit=limit,
+                facts=facts,
                 steps=[{"step": description, "changes": dict(step.changes)} for description, step in cleaning],
                 inputs=source.inputs,
             )
@@ -101,5 +127,56 @@ def import_corpus(
     return Store(out)
 
 
-def _is_mask(step: str) -> bool:
-    return step.partition("=")[0] == MASK
+class _Rejections:
+    """Writes rejections to the store and counts them by reason."""
+
+    def __init__(self, writer: StoreWriter, out: Path, strict: bool):
+        self._writer = writer
+        self._out = out
+        self._strict = strict
+        self._counts: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+        #: Rows that could not be taken for an utterance at all.
+        self.unread = 0
+
+    def add(self, rejection: Rejection) -> None:
+        """Write a rejection; raise a CorpusError if the import is strict."""
+        if self._strict:
+            where = rejection.file + (f", line {rejection.line}" if rejection.line else "")
+            raise CorpusError(f"{where}: {rejection.reason} (strict: stopped here, {self._out} is unchanged)")
+        self._writer.reject(rejection)
+        self.unread += rejection.kind in ("file", "dialogue")
+        reason = f"{rejection.kind}: {rejection.reason}"
+        group = _VALUES.sub("…", reason)
+        if len(self._counts) < MAX_REASONS or group in self._counts:
+            self._counts[group] += 1
+            self._examples.setdefault(group, reason)
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """The number of rejections by reason, most frequent first.
+
+        Reasons that differ in numbers or quoted values only count as one, named by its first occurrence.
+        """
+        return {self._examples[group]: count for group, count in self._counts.most_common()}
+
+
+def _split_by_time(dialogues: Iterable[Dialogue], source: CorpusSource, plan: SplitPlan) -> Iterator[Dialogue]:
+    """Yield the dialogues with splits by the times when they began."""
+    spooled = spool(dialogues)
+    splits = plan.splits_by_time(source.start_times or {})
+    for dialogue in spooled:
+        if dialogue.id not in splits:
+            raise CorpusError(
+                f"a split by time needs the time of every conversation, and {source.mask(dialogue.id)!r} has none:"
+                " name the option that gives it (--set time=…), or use --split-by conversation"
+            )
+        yield replace(dialogue, split=splits[dialogue.id])
+
+
+def _count(dialogues: Iterator[Dialogue], counts: CorpusCounts) -> Iterator[Dialogue]:
+    """Yield the dialogues and count them."""
+    for dialogue in dialogues:
+        counts.dialogues += 1
+        counts.utterances += len(dialogue.turns)
+        yield dialogue

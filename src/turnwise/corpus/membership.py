@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import write_tensors
 from turnwise.corpus.fingerprints import text_fingerprint
 
 #: The file in a model folder.
@@ -194,12 +195,10 @@ class TrainingData:
 
     def save(self, folder: Path) -> None:
         """Write the filters into a model folder."""
-        from safetensors.numpy import save_file
-
         parts = {"texts": self.texts, "pairs": self.pairs}
         arrays = {f"{name}.{stage}": part.bits for name, filters in parts.items() for stage, part in enumerate(filters)}
         metadata = {"version": _VERSION, "hashes": str(HASHES), "false_positive_rate": f"{FALSE_POSITIVE_RATE:.1e}"}
-        save_file(arrays, folder / TRAINING_DATA, metadata | {"statements": json.dumps(self.statements)})
+        write_tensors(folder / TRAINING_DATA, arrays, metadata | {"statements": json.dumps(self.statements)})
 
     @classmethod
     def load(cls, folder: Path) -> "TrainingData | None":

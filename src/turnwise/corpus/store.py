@@ -13,7 +13,7 @@ A store is a folder:
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import repeat
 from pathlib import Path
@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import did_you_mean
 from turnwise.core.files import read_json, sha256, sync_to_disk
 from turnwise.corpus.hygiene import merge_speakers
 from turnwise.corpus.rows import SCHEMA, RowGroupBuilder, dialogues_from_batch
@@ -186,6 +187,11 @@ class Store:
         names = {name for batch in self.batches(["split"]) for name in batch.column("split").unique().to_pylist()}
         return names - {None}
 
+    def speakers(self) -> set[str]:
+        """Return the speakers of the turns."""
+        columns = (batch.column("speakers").flatten() for batch in self.batches(["speakers"]))
+        return {name for column in columns for name in column.unique().to_pylist()}
+
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows as Arrow record batches, with all columns or some: for counting without creating objects."""
         for file in self.manifest["files"]:
@@ -320,6 +326,55 @@ def read_corpus(*stores: Path | str, splits: Sequence[str] | None = None) -> Cor
         ...     ...
     """
     return Corpus([Store(store) for store in stores], splits)
+
+
+def write_store(
+    dialogues: Iterable[Dialogue],
+    folder: Path | str,
+    *,
+    licence: str = "",
+    home: str = "",
+    facts: Mapping[str, Any] | None = None,
+) -> Store:
+    """Write dialogues to a folder as a store and return it; a previous store there is replaced at the very end.
+
+    Args:
+        dialogues: at least one; ids must be unique. They are written as a stream, so a generator will do.
+        folder: a new or empty folder, or a store.
+        licence: of the dialogues, for the manifest.
+        home: where they come from, such as a URL, for the manifest.
+        facts: anything else that the manifest should record, as a dictionary that JSON can hold.
+
+    Raises:
+        CorpusError: if there is no dialogue, an item is not a `Dialogue`, or an id occurs twice. Nothing is changed.
+
+    Example:
+        >>> write_store([Dialogue("1", (Turn("user", "Is my parcel here?"),))], "stores/mine")  # doctest: +SKIP
+    """
+    ids: set[str] = set()
+    with StoreWriter(Path(folder)) as writer:
+        for number, dialogue in enumerate(dialogues):
+            if not isinstance(dialogue, Dialogue):
+                raise CorpusError(f"item {number} is of type {type(dialogue).__name__}: expected a Dialogue")
+            if dialogue.id in ids:
+                raise CorpusError(f"item {number}: the id {dialogue.id!r} was there before; ids must be unique")
+            ids.add(dialogue.id)
+            writer.write(dialogue)
+        if not ids:
+            raise CorpusError(f"there is no dialogue to write; {folder} is unchanged")
+        writer.commit(
+            provenance("write_store", {}, asdict(writer.counts), licence=licence, home=home, facts=dict(facts or {}))
+        )
+    return Store(folder)
+
+
+def require_speakers(stores: Sequence[Store], speakers: Sequence[str]) -> None:
+    """Raise a CorpusError if there is a speaker, such as a mistyped one, who has no turn in any of the stores."""
+    known: set[str] = set().union(*(store.speakers() for store in stores)) if speakers else set()
+    for name in speakers:
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none: no store is given"
+            raise CorpusError(f"no turn is of the speaker {name!r}: choose from {names}.{did_you_mean(name, known)}")
 
 
 def is_store(folder: Path) -> bool:

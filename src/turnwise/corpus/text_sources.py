@@ -10,7 +10,7 @@ import pyarrow as pa
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.files import sha256
 from turnwise.corpus.source import CorpusError
-from turnwise.corpus.store import Store, is_store, read_corpus
+from turnwise.corpus.store import Store, is_store, read_corpus, require_speakers
 from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, check_suffix, read_rows
 
 #: What an encoder takes: a text, or a turn, whose speaker it may use.
@@ -67,6 +67,7 @@ def open_text_source(
 
 def _open_store(folder: Path, splits: Sequence[str], speakers: Sequence[str]) -> TextSource:
     store = Store(folder)
+    require_speakers([store], speakers)
 
     def rows() -> Iterator[TextRow]:
         for row in turn_rows(read_corpus(folder, splits=splits or None)):

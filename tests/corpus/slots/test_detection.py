@@ -95,6 +95,14 @@ class TestCommand:
         assert result.exit_code == code, result.output
         return result.output if code else result.stdout
 
+    def test_unknown_speakers_are_reported(self, cities: Path, tmp_path: Path) -> None:
+        expected = "no turn is of the speaker 'users': choose from user. Did you mean user?"
+        assert self.run(cities, "--out", tmp_path / "out", "--replace", "--speaker", "users", code=1) == expected
+        assert self.run("--against", cities, "--gazetteer", cities, "--speaker", "users", code=1) == expected
+        for command in (("templates",), ("augment", "--out", str(tmp_path / "out"), "--top", "1")):
+            result = CliRunner().invoke(app, ["corpus", *command, str(cities), "--speaker", "users"])
+            assert str(result.exception) == expected
+
     def test_detects_evaluates_and_prints(self, cities: Path, tmp_path: Path) -> None:
         plain = annotated_store(
             tmp_path / "plain", as_dialogues([annotate("to rome at 5 pm"), annotate("thanks"), annotate("to Rome")])

@@ -13,8 +13,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.corpus.synthetic.conversation import CONTRADICTIONS, OUT_OF_SCOPE
+from turnwise.core.dialogue import OUT_OF_SCOPE, Dialogue, Turn
+from turnwise.corpus.synthetic.conversation import CONTRADICTIONS
 from turnwise.corpus.synthetic.sample import sample_conversation, sample_dialogues
 from turnwise.corpus.synthetic.sample_sets import (
     UTTERANCES,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from turnwise.core.dialogue import SYSTEM, USER, Turn
+from turnwise.core.dialogue import OUT_OF_SCOPE, SYSTEM, USER, Turn
 from turnwise.corpus.synthetic.world import (
     Filling,
     Fillings,
@@ -21,8 +21,6 @@ from turnwise.corpus.synthetic.world import (
     pick,
     words,
 )
-
-OUT_OF_SCOPE = "out_of_scope"
 
 #: Contradictions: a statement of the system misses the question, or conflicts with an earlier turn.
 CONTRADICTIONS = ("query", "history")

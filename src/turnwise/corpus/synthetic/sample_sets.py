@@ -19,11 +19,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Slot, Turn
+from turnwise.core.dialogue import OUT_OF_SCOPE, SYSTEM, USER, Dialogue, Slot, Turn
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.template import Template
 from turnwise.corpus.store import Store, StoreWriter, provenance
-from turnwise.corpus.synthetic.conversation import CONTRADICTIONS, OUT_OF_SCOPE, SampleConversation
+from turnwise.corpus.synthetic.conversation import CONTRADICTIONS, SampleConversation
 from turnwise.corpus.synthetic.sample import sample_dialogues, sample_split
 from turnwise.corpus.synthetic.world import (
     SPLITS,

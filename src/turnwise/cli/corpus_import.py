@@ -1,0 +1,234 @@
+"""`turnwise corpus import`: read a log or a public corpus into a store."""
+
+import shlex
+import sys
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer import Argument, Option
+
+import turnwise
+from turnwise.cli.options import AsJson, parse_key_values
+from turnwise.cli.output import Block, facts, message, progress_bar, show
+from turnwise.core.errors import TurnwiseError
+from turnwise.corpus.holes import HolePolicy
+
+if TYPE_CHECKING:
+    from turnwise.corpus.masking import Masking
+    from turnwise.corpus.store import Store
+
+#: In place of a reader: the one that fits.
+_AUTO = "auto"
+
+
+def import_command(
+    reader: Annotated[str, Argument(help="Reader, from `turnwise corpus list`; auto: recognise the format.")],
+    path: Annotated[Path, Argument(help="File or folder to read.")],
+    out: Annotated[Path, Option(help="Store to write; an existing one is replaced once the import is complete.")],
+    step: Annotated[
+        list[str] | None,
+        Option(
+            help="Hygiene step, applied in order; repeatable: log (the recommended steps for raw logs), html, "
+            "email-quotes, markdown, urls, control-characters, unicode, mask[=email,phone,…], repeated-messages, "
+            "automatic-messages[=0.05], merge-speakers, minimum-turns=N, maximum-turns=N, maximum-words=N, "
+            "exact-duplicates, near-duplicates[=0.8]."
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, Option("--set", help="Option of the reader, as key=value; repeatable.")
+    ] = None,
+    strict: Annotated[bool, Option("--strict", help="Stop at the first rejected row.")] = False,
+    encoding: Annotated[str | None, Option(help="Text encoding; detected for logs by default.")] = None,
+    holes: Annotated[
+        HolePolicy | None,
+        Option(
+            help="What to do where a message cannot be read: end the dialogue there and begin another one (default for "
+            "logs), leave out the dialogue, or treat its neighbours as consecutive (default for public corpora)."
+        ),
+    ] = None,
+    split: Annotated[
+        str | None, Option(help="Divide into train, valid and test by these percentages, such as 80/10/10.")
+    ] = None,
+    split_by: Annotated[
+        Literal["conversation", "time"],
+        Option(help="--split: at random by conversation, or by time, the oldest conversations for training."),
+    ] = "conversation",
+    split_seed: Annotated[int, Option(help="--split: seed of the random division.")] = 0,
+    limit: Annotated[int | None, Option(min=1, help="Import only that many dialogues, to try a setting.")] = None,
+    region: Annotated[
+        list[str] | None,
+        Option(help="mask: country of the log, such as DE, for its national phone numbers; repeatable."),
+    ] = None,
+    mask_pattern: Annotated[
+        list[str] | None,
+        Option(help="mask: a further kind as NAME=REGEX, such as 'order=[A-Z]{2}-[0-9]{6}'; repeatable."),
+    ] = None,
+    mask_list: Annotated[
+        list[str] | None, Option(help="mask: a further kind as NAME=FILE with one text per line; repeatable.")
+    ] = None,
+    mask_entities: Annotated[
+        str | None,
+        Option(help="mask: entities found by module:function, which returns (start, end, label) for a text."),
+    ] = None,
+    pseudonyms: Annotated[
+        bool, Option("--pseudonyms", help="mask: number what is masked within a dialogue, as in [NAME_2].")
+    ] = False,
+    yes: Annotated[bool, Option("--yes", help="auto: import without asking.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read a corpus or a log, validate and clean it, and write a store.
+
+    Examples:
+    `turnwise corpus import auto export.json --out store`
+
+    `turnwise corpus import table chats.csv --out store --set conversation=thread --set text=body --set time=sent_at`
+
+    `turnwise corpus import multiwoz data/multiwoz --out store --step merge-speakers --step minimum-turns=4`
+    """
+    from turnwise.corpus.registry import get_reader
+    from turnwise.corpus.splits import SplitPlan
+
+    pairs = parse_key_values(settings)
+    masking = _masking(region, mask_pattern, mask_list, mask_entities, pseudonyms)
+    plan = SplitPlan.parse(split, split_by, split_seed) if split else None
+    if reader == _AUTO:
+        from turnwise.corpus.detection import detect_format
+        from turnwise.corpus.hygiene import is_mask
+
+        detection = detect_format(path, encoding)
+        reader = detection.reader
+        options = {**detection.options, **get_reader(reader).parse_options(pairs)}
+        message(f"{path} fits the reader `{reader}`: {detection.why}.")
+        steps = list(filter(is_mask, step or ()))  # other steps may need the whole log
+        _show_preview(reader, path, steps=steps, encoding=encoding, masking=masking, **options)
+        if not yes:
+            _confirm_import(reader, path, out, options)
+    else:
+        options = get_reader(reader).parse_options(pairs)
+    with progress_bar() as progress:
+        store = turnwise.import_corpus(
+            reader,
+            path,
+            out,
+            steps=step or (),
+            strict=strict,
+            encoding=encoding,
+            masking=masking,
+            holes=holes,
+            split_plan=plan,
+            limit=limit,
+            progress=progress,
+            **options,
+        )
+    show(manifest_summary(store), _import_report(store), as_json=as_json)
+    _warn_of_losses(store)
+
+
+def _show_preview(reader: str, path: Path, **arguments: Any) -> None:
+    """Print the first three conversations of a log."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        for dialogue in turnwise.import_corpus(reader, path, Path(folder) / "store", limit=3, **arguments):
+            message(f"\n{dialogue.id}")
+            for turn in dialogue.turns[:6]:
+                message(f"{turn.speaker:>10}  {shorten(turn.text, 100, placeholder='…')}")
+            if len(dialogue.turns) > 6:
+                message(f"{'':>10}  … {len(dialogue.turns) - 6} more turns")
+    message("")
+
+
+def _confirm_import(reader: str, path: Path, out: Path, options: dict[str, Any]) -> None:
+    """Ask whether to import; without a terminal, raise an error that names the command."""
+    words = ["turnwise", "corpus", "import", reader, str(path), "--out", str(out)]
+    words += [
+        word for key, value in options.items() for setting in _settings(key, value) for word in ("--set", setting)
+    ]
+    command = shlex.join(words)
+    if not sys.stdin.isatty():
+        raise TurnwiseError(
+            "check the conversations above; if they are right, add --yes. To change how they are read, add your other"
+            f" options to: {command}"
+        )
+    message(f"To change how they are read, add your other options to: {command}")
+    if not typer.confirm("Import it?", err=True):
+        raise typer.Abort
+
+
+def _settings(key: str, value: Any) -> list[str]:
+    """Return an option of a reader as it is written after --set."""
+    if isinstance(value, dict):
+        return [f"{key}={','.join(f'{name}={target}' for name, target in value.items())}"]
+    if isinstance(value, list | tuple):
+        return [f"{key}={item}" for item in value]
+    return [f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+
+
+def _masking(
+    regions: list[str] | None,
+    patterns: list[str] | None,
+    lists: list[str] | None,
+    entities: str | None,
+    pseudonyms: bool,
+) -> "Masking | None":
+    """Return how personal data is masked; None if no option asks for it."""
+    if not (regions or patterns or lists or entities or pseudonyms):
+        return None
+    from turnwise.corpus.masking import Masking, load_recogniser, read_list
+
+    return Masking(
+        regions=regions or (),
+        patterns=dict(parse_key_values(patterns)),
+        lists={kind: read_list(Path(file)) for kind, file in parse_key_values(lists)},
+        recogniser=load_recogniser(entities) if entities else None,
+        pseudonyms=pseudonyms,
+    )
+
+
+def manifest_summary(store: "Store") -> dict[str, Any]:
+    """Return the manifest without the lists of files."""
+    return {key: value for key, value in store.manifest.items() if key not in ("inputs", "files")}
+
+
+def _import_report(store: "Store") -> Block:
+    manifest = store.manifest
+    rows = [
+        ("read", f"{manifest['read']['dialogues']:,} dialogues, {manifest['read']['utterances']:,} utterances"),
+        ("kept", f"{manifest['dialogues']:,} dialogues, {manifest['utterances']:,} utterances"),
+    ]
+    rows += [("left out", f"{count:,} {name}") for name, count in manifest["left_out"].items()]
+    for step in manifest["steps"]:
+        changes = ", ".join(f"{count:,} {what}" for what, count in step["changes"].items())
+        rows.append((f"step {step['step']}", changes or "no change"))
+    rows += [("rejected", f"{count:,} × {reason}") for reason, count in list(manifest["reasons"].items())[:5]]
+    if manifest["rejected"]:
+        rows.append(("", f"all {manifest['rejected']:,} are listed in {store.folder / 'rejected.jsonl'}"))
+    for name, value in manifest["facts"].items():
+        if isinstance(value, dict):
+            rows += [(name, f"{key}: {entry}") for key, entry in value.items()]
+        else:
+            rows.append(("fact", f"{name}: {value}"))
+    if manifest["rejected"]:
+        rows.append(("holes", f"{manifest['holes']}: {_HOLE_POLICIES[manifest['holes']]}"))
+    if manifest["licence"]:
+        rows.append(("licence", manifest["licence"]))
+    return facts(store.folder, rows)
+
+
+_HOLE_POLICIES = {
+    "split": "dialogues end where a message cannot be read, and continue as another dialogue",
+    "drop-dialogue": "dialogues in which a message cannot be read are left out",
+    "keep": "the neighbours of a message that cannot be read are treated as consecutive",
+}
+
+
+def _warn_of_losses(store: "Store") -> None:
+    """Print a warning if more than 5% of the rows were lost."""
+    lost, total = store.manifest["lost"]["rows"], store.manifest["lost"]["of"]
+    if lost <= 0.05 * total:
+        return
+    reasons = list(store.manifest["reasons"])[:1]
+    cause = f" Most frequent reason: {reasons[0]}." if reasons else ""
+    message(f"WARNING: {lost:,} of {total:,} rows ({lost / total:.0%}) were lost.{cause}")

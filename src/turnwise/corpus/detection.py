@@ -1,0 +1,385 @@
+"""Recognising the format of a log: which reader fits a file or folder, with which options, and why."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyarrow import ArrowException
+
+from turnwise.corpus.readers.json_paths import select
+from turnwise.corpus.readers.message_logs import ROLE_WORDS
+from turnwise.corpus.readers.times import parse_time
+from turnwise.corpus.readers.zip_exports import unpacked
+from turnwise.corpus.sniffing import DETECT
+from turnwise.corpus.source import CorpusError, CorpusSource
+from turnwise.corpus.store import is_store
+
+#: Files of a folder that are looked at.
+_MAX_FILES = 2_000
+
+#: Rows of a table, and records of a JSON file, that are looked at.
+_MAX_ROWS = 2_000
+
+#: Usual names of columns and keys, in the order of preference; compared without case, spaces and underscores.
+_NAMES = {
+    "conversation": "conversationid conversation conversationno threadid thread ticketid ticketno ticketnumber ticket "
+    "caseid casenumber case chatid chat sessionid session dialogueid dialogid dialogue dialog callid roomid",
+    "speaker": "speaker role authorrole authortype senderrole sendertype participantrole usertype author authorname "
+    "sender sendername from fromname who participant direction username name user",
+    "text": "text message body content utterance comment msg transcript messagetext plaintext",
+    "time": "timestamp time createdat sentat datetime created date sent when createdon at",
+    "intent": "intent",
+    "split": "split partition",
+}
+
+#: Times that are neither ISO 8601 nor numbers.
+_DAYS = ["%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%Y/%m/%d"]
+_CLOCKS = ("%H:%M", "%H:%M:%S", "%I:%M %p", "%I:%M:%S %p")
+_TIME_FORMATS = (
+    *(f"{day}{separator}{clock}" for day in (*_DAYS, "%d %b %Y") for separator in (" ", ", ") for clock in _CLOCKS),
+    "%a %b %d %H:%M:%S %z %Y",
+    "%a, %d %b %Y %H:%M:%S %z",
+)
+
+_WHATSAPP_LINE = re.compile(r"\u200e?\[?\d{1,4}[./-]\d{1,2}[./-]\d{1,4},? \d{1,2}[:.]\d{2}.{0,12}?(?:\]| -) \S")
+_SPEAKER_LINE = re.compile(r"([^:\t]{1,40}?)\s*:\s+\S")
+#: Readers that take a .zip file as it is.
+_ZIP_READERS = ("slack", "teams", "discord", "whatsapp", "telegram", "dialogflow", "lex")
+
+_DAY_FILE = re.compile(r"\d{4}-\d\d-\d\d\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """The reader that fits a log."""
+
+    reader: str
+    #: The evidence, for people.
+    why: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def detect_format(path: Path, encoding: str | None = None) -> Detection:
+    """Return the reader for a file or folder, and its options.
+
+    Raises:
+        CorpusError: if nothing fits; the message says what was found and what to do.
+    """
+    if not path.exists():
+        raise CorpusError(f"{path} does not exist")
+    if path.is_dir() and is_store(path) and any(path.glob("dialogues-*.parquet")):
+        raise CorpusError(f"{path} is a store already: use it as it is")
+    if path.is_file() and path.suffix.lower() == ".zip":
+        return _detect_in_zip(path, encoding)
+    return _detect(path, encoding)
+
+
+def _detect_in_zip(path: Path, encoding: str | None) -> Detection:
+    source = CorpusSource(path, "sample", lambda rejection: None)
+    with unpacked(source, "*"):
+        detection = _detect(source.root, encoding)
+    if detection.reader not in _ZIP_READERS:
+        raise CorpusError(f"{path.name} fits the reader `{detection.reader}`: unpack it, and import the folder")
+    return detection
+
+
+def _detect(path: Path, encoding: str | None) -> Detection:
+    log = _LogSample(path, encoding)
+    for check in _CHECKS:
+        if (detection := check(log)) is not None:
+            return detection
+    seen = ", ".join(sorted({file.suffix or file.name for file in log.files})[:8]) or "nothing"
+    raise CorpusError(
+        f"the format of {path.name} is not recognised (found: {seen}). Name a reader of `turnwise corpus list`:"
+        " `table` reads tables whose columns you name, `json` reads JSON by paths that you name"
+    )
+
+
+class _LogSample:
+    """The names and beginnings of the files of a log."""
+
+    def __init__(self, path: Path, encoding: str | None):
+        self.path = path
+        self._source = CorpusSource(path, "sample", lambda rejection: None, encoding or DETECT)
+        found = [path] if path.is_file() else (file for file in sorted(path.rglob("*")) if file.is_file())
+        self.files = list(islice(found, _MAX_FILES))
+
+    def named(self, *suffixes: str) -> list[Path]:
+        """Return the files whose names end in one of the suffixes; .gz behind it does not matter."""
+        return [file for file in self.files if file.name.lower().removesuffix(".gz").endswith(suffixes)]
+
+    def start(self, file: Path) -> str:
+        """Return the beginning of a file."""
+        return self._source.read_start(file)
+
+    def rows(self, file: Path) -> list[dict[str, Any]]:
+        """Return the first rows of a table; none if it cannot be read."""
+        if file.suffix == ".parquet":
+            try:
+                with pq.ParquetFile(file) as parquet:
+                    batches = parquet.iter_batches(batch_size=_MAX_ROWS)
+                    return next((batch.to_pylist() for batch in batches), [])
+            except (ArrowException, OSError):
+                return []
+        dialect = self._source.detect_dialect(file, ())
+        return [row for _, row in islice(self._source.csv_rows(file, dialect), _MAX_ROWS)]
+
+    @cached_property
+    def records(self) -> list[tuple[Path, Any]]:
+        """The first records of the JSON files: elements of a list, lines, or whole objects."""
+        found: list[tuple[Path, Any]] = []
+        for file in islice(self.named(".json", ".jsonl"), 20):
+            if ".jsonl" in file.suffixes:
+                found += [(file, value) for _, value in islice(self._source.json_lines(file), 50)]
+            elif self.start(file).lstrip().startswith("["):
+                found += [(file, value) for _, value in islice(self._source.json_array(file), 50)]
+            else:
+                found.append((file, dict(value for _, value in self._source.json_object(file))))
+        return found
+
+    def objects(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Yield the records that are objects, and the elements of lists in the outermost objects."""
+        for file, record in self.records:
+            if isinstance(record, dict):
+                yield file, record
+                for value in record.values():
+                    if isinstance(value, list):
+                        yield from ((file, item) for item in value[:5] if isinstance(item, dict))
+
+    def object_with(self, *keys: str) -> Path | None:
+        """Return the file of the first object that has all these keys."""
+        return next((file for file, record in self.objects() if all(key in record for key in keys)), None)
+
+
+# ---- formats that are recognised by their names or keys
+
+
+def _check_names(log: _LogSample) -> Detection | None:
+    """Recognise layouts of folders, and files by their suffix."""
+    names = {file.name for file in log.files}
+    days = [file for file in log.files if _DAY_FILE.fullmatch(file.name)]
+    if days and ("users.json" in names or "channels.json" in names):
+        return Detection("slack", f"users.json or channels.json, and {len(days)} files named by day")
+    if "utterances.jsonl" in names:
+        return Detection("convokit", "a file named utterances.jsonl")
+    if found := log.named(".mbox", ".eml"):
+        return Detection("mbox", f"{found[0].name} is e-mail")
+    if found := log.named(".srt", ".vtt"):
+        return Detection("transcript", f"{found[0].name} is a transcript with times")
+    for file in log.named(".yml", ".yaml"):
+        if keys := sorted(_yaml_keys(log.start(file)) & {"nlu", "stories", "rules"}):
+            return Detection("rasa", f"{file.name} has the key {keys[0]!r}")
+    folders = {part.lower() for file in log.files for part in file.parts[:-1]}
+    if "Intent.json" in names:
+        return Detection("lex", "files named Intent.json")
+    phrases = [file for file in log.files if "_usersays_" in file.name or file.parent.name == "trainingPhrases"]
+    if "intents" in folders and phrases:
+        return Detection("dialogflow", "training phrases of intents in a folder `intents`")
+    return None
+
+
+def _yaml_keys(text: str) -> set[str]:
+    """Return the outermost keys of the beginning of a YAML file."""
+    return set(re.findall(r"^([A-Za-z_]+):", text, re.MULTILINE))
+
+
+#: Readers of JSON by keys that an object has, checked in this order.
+_KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("discord", ("guild", "channel", "messages")),
+    ("teams", ("MessageList",)),
+    ("teams", ("createdDateTime", "body", "messageType")),
+    ("intercom", ("conversation_parts",)),
+    ("zendesk", ("comments", "requester_id")),
+    ("freshdesk", ("conversations", "requester_id")),
+    ("freshdesk", ("conversations", "description_text")),
+    ("luis", ("luis_schema_version", "utterances")),
+    ("luis", ("projectFileVersion", "assets")),
+    ("lex", ("resource", "metadata")),
+    ("telegram", ("about", "chats")),
+    ("telegram", ("messages", "name", "type", "id")),
+    ("jsonl", ("id", "turns")),
+    ("messages", ("messages",)),
+    ("messages", ("conversations",)),
+)
+
+
+def _check_keys(log: _LogSample) -> Detection | None:
+    """Recognise JSON by its keys."""
+    for reader, keys in _KEYS:
+        file = log.object_with(*keys)
+        if file is not None and (reader != "messages" or _is_chat(log, keys[0])):
+            return Detection(reader, f"{file.name} has the keys {', '.join(keys)}")
+    return None
+
+
+def _is_chat(log: _LogSample, key: str) -> bool:
+    """Return whether the objects under a key are messages of a chat completion."""
+    messages = [message for _, record in log.objects() for message in record.get(key) or () if isinstance(record, dict)]
+    known = ({"role", "content"}, {"from", "value"})
+    return bool(messages) and all(isinstance(it, dict) and any(keys <= it.keys() for keys in known) for it in messages)
+
+
+def _check_whatsapp(log: _LogSample) -> Detection | None:
+    for file in log.named(".txt"):
+        lines = [line for line in log.start(file).splitlines() if line.strip()][:200]
+        matching = sum(_WHATSAPP_LINE.match(line.replace("\u202f", " ")) is not None for line in lines)
+        if lines and matching * 2 >= len(lines):
+            return Detection("whatsapp", f"{matching} of the first {len(lines)} lines of {file.name} begin with a time")
+    return None
+
+
+def _check_text(log: _LogSample) -> Detection | None:
+    """Recognise 'Speaker: text' lines: most lines have a speaker, and speakers recur."""
+    for file in log.named(".txt"):
+        lines = [line.strip() for line in log.start(file).splitlines() if line.strip()][:500]
+        speakers = Counter(match[1].casefold() for line in lines if (match := _SPEAKER_LINE.match(line)))
+        known = sum(count for name, count in speakers.items() if count > 1 or name in ROLE_WORDS)
+        if len(speakers) > 1 and known >= 0.5 * len(lines):
+            return Detection("text", f"lines of {file.name} have the form 'Speaker: text'")
+    return None
+
+
+# ---- tables
+
+
+def _check_table(log: _LogSample) -> Detection | None:
+    for file in log.named(".csv", ".tsv", ".tab", ".parquet"):
+        rows = log.rows(file)
+        if not rows:
+            continue
+        if {"tweet_id", "inbound", "in_response_to_tweet_id"} <= rows[0].keys():
+            return Detection("twitter_support", f"{file.name} has the columns of customer support on Twitter")
+        if {"question", "answer"} <= rows[0].keys():
+            return Detection("question_answers", f"{file.name} has the columns 'question' and 'answer'")
+        lists = [column for column, value in rows[0].items() if isinstance(value, list)]
+        if file.suffix == ".parquet" and lists:
+            return Detection("messages", f"{file.name} has a list of messages in column {lists[0]!r}")
+        columns = _guess_columns(file, rows)
+        why = f"{file.name} is a table: {', '.join(f'{role} is {column!r}' for role, column in columns.items())}"
+        options: dict[str, Any] = dict(columns)
+        if "time" in columns and (formats := _guess_time_formats([row[columns["time"]] for row in rows])):
+            options["time_format"] = formats
+        return Detection("table", why, options)
+    return None
+
+
+def _guess_columns(file: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the columns of a table by what they hold; raise a CorpusError if a necessary one is not recognised."""
+    columns: dict[str, str] = {}
+    for role, names in _NAMES.items():
+        known = {_normalise(column): column for column in rows[0] if column not in columns.values()}
+        candidates = [known[name] for name in names.split() if name in known]
+        fitting = [column for column in candidates if _HOLDS[role](_values(rows, column))]
+        if fitting:
+            columns[role] = fitting[0]
+    missing = [role for role in ("conversation", "speaker", "text") if role not in columns]
+    if missing:
+        found = ", ".join(map(repr, rows[0]))
+        raise CorpusError(
+            f"{file.name} is a table, but its column of the {missing[0]} is not recognised among {found}. Name it:"
+            f" turnwise corpus import table {file} --set {missing[0]}=COLUMN …"
+        )
+    return columns
+
+
+def _normalise(name: object) -> str:
+    return re.sub(r"[\s_.-]+", "", str(name).casefold())
+
+
+def _values(rows: Sequence[Mapping[str, Any]], column: str) -> list[str]:
+    return [str(row[column]).strip() for row in rows if row.get(column) not in (None, "")]
+
+
+def _recurs(values: Sequence[str]) -> bool:
+    """Return whether values occur repeatedly; a few values say nothing."""
+    return len(values) < 20 or len(set(values)) <= 0.7 * len(values)
+
+
+def _is_time(values: Sequence[str]) -> bool:
+    return bool(values) and sum(_parses(value, _TIME_FORMATS) for value in values) >= 0.5 * len(values)
+
+
+def _parses(value: str | None, formats: Sequence[str]) -> bool:
+    try:
+        parse_time(value, formats)
+    except ValueError:
+        return False
+    return True
+
+
+#: Whether values can be those of a column with that meaning.
+_HOLDS: dict[str, Callable[[Sequence[str]], bool]] = {
+    "conversation": _recurs,
+    "speaker": _recurs,
+    "text": lambda values: len(values) < 20 or sum(" " in value for value in values) >= 0.2 * len(values),
+    "time": _is_time,
+    "intent": _recurs,
+    "split": lambda values: {value.casefold() for value in values} <= {"train", "valid", "validation", "dev", "test"},
+}
+
+
+def _guess_time_formats(values: Sequence[str | None]) -> list[str]:
+    """Return the formats that the times need besides ISO 8601 and numbers, the most frequent first."""
+    formats: list[str] = []
+    remaining = [value for value in values if value and not _parses(value, ())]
+    while remaining:
+        counts = {name: sum(_parses(value, [name]) for value in remaining) for name in _TIME_FORMATS}
+        best = max(counts, key=lambda name: counts[name])
+        if not counts[best]:
+            break
+        formats.append(best)
+        remaining = [value for value in remaining if not _parses(value, [best])]
+    return formats
+
+
+# ---- JSON of any layout
+
+
+def _check_json(log: _LogSample) -> Detection | None:
+    """Recognise messages in JSON by the usual names of their keys."""
+    for file, record in log.records:
+        for path, messages in _lists(record):
+            keys = {_normalise(key): key for message in messages[:20] for key in _flatten(message)}
+            found = {role: _first_known(keys, _NAMES[role].split()) for role in ("speaker", "text", "time")}
+            if not found["speaker"] or not found["text"]:
+                continue
+            options = {role: key for role, key in found.items() if key}
+            conversations, brackets, inner = path.rpartition("[].")
+            options |= {"messages": inner, "conversations": conversations + brackets.removesuffix(".")}
+            parent: Any = next(iter(select(record, options["conversations"])), {})
+            own = {_normalise(key.rpartition(".")[2]): key for key in _flatten(parent)}
+            options["id"] = _first_known(own, ("id", "no", "number", *_NAMES["conversation"].split()))
+            return Detection("json", f"{file.name} has messages at {path}", {k: v for k, v in options.items() if v})
+    return None
+
+
+def _first_known(keys: Mapping[str, str], names: Sequence[str]) -> str:
+    return next((keys[name] for name in names if name in keys), "")
+
+
+def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the paths of the values in nested objects, without those in lists."""
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            yield from _flatten(inner, f"{prefix}{key}.")
+        elif not isinstance(inner, list):
+            yield f"{prefix}{key}"
+
+
+def _lists(value: Any, path: str = "", depth: int = 6) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the lists of objects within a value, with their paths, the innermost first."""
+    if isinstance(value, list) and value and depth and all(isinstance(item, dict) for item in value):
+        yield from _lists(value[0], f"{path}[]", depth - 1)
+        yield f"{path}[]", value
+    elif isinstance(value, dict) and depth:
+        for key, inner in value.items():
+            yield from _lists(inner, f"{path}.{key}" if path else str(key), depth - 1)
+
+
+_CHECKS = (_check_names, _check_keys, _check_whatsapp, _check_table, _check_text, _check_json)

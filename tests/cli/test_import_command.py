@@ -1,0 +1,109 @@
+"""Tests `turnwise corpus import`: recognised formats, losses, splits and limits."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from turnwise.cli import app
+from turnwise.corpus.store import Store
+
+runner = CliRunner()
+
+SUPPORT_LOG = (
+    "ticket_no;who;message;when\n"
+    'T1;end-user;"Where is my parcel; it is late";03/01/2024 10:00\n'
+    "T1;agent;It left our warehouse today.;2024-01-03T10:01:00\n"
+    "T2;visitor;Hello, anyone there?;04/01/2024 09:30\n"
+    "T2;bot;Hi! How can I help?;04/01/2024 09:31\n"
+)
+
+COLUMNS = ["--set", "conversation=ticket_no", "--set", "speaker=who", "--set", "text=message", "--set", "time=when"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "support.csv"
+    path.write_text(SUPPORT_LOG, encoding="cp1252")
+    return path
+
+
+def run(*words: object, exit_code: int = 0, **options: object):
+    result = runner.invoke(app, ["corpus", "import", *map(str, words)], **options)
+    assert (result.exit_code == 0) == (exit_code == 0), result.output
+    return result
+
+
+def texts(folder: Path) -> dict[str, list[tuple[str, str]]]:
+    return {dialogue.id: [(turn.speaker, turn.text) for turn in dialogue.turns] for dialogue in Store(folder)}
+
+
+def test_recognised_log_is_imported_as_by_name(log: Path, tmp_path: Path):
+    result = run("auto", log, "--out", tmp_path / "store", "--yes")
+    assert "fits the reader `table`" in result.stderr
+    assert "Where is my parcel; it is late" in result.stderr  # the preview
+    assert texts(tmp_path / "store") == {
+        "T1": [("user", "Where is my parcel; it is late"), ("system", "It left our warehouse today.")],
+        "T2": [("user", "Hello, anyone there?"), ("system", "Hi! How can I help?")],
+    }
+
+
+def test_without_a_terminal_the_command_is_named_and_nothing_is_imported(log: Path, tmp_path: Path):
+    result = run("auto", log, "--out", tmp_path / "store", exit_code=1)
+    assert "--yes" in str(result.exception)
+    assert "--set conversation=ticket_no" in str(result.exception)
+    assert not (tmp_path / "store").exists()
+
+
+def test_preview_is_masked(tmp_path: Path):
+    path = tmp_path / "chat.txt"
+    path.write_text("Customer: write to anna@mail.example\nAgent: Thank you\n" * 5, encoding="utf-8")
+    result = run("auto", path, "--out", tmp_path / "store", "--step", "mask", "--yes")
+    assert "anna@mail.example" not in result.stderr
+    assert "[EMAIL]" in result.stderr
+
+
+def test_own_settings_go_before_recognised_ones(log: Path, tmp_path: Path):
+    run("auto", log, "--out", tmp_path / "store", "--yes", "--set", "text=who", "--set", "time=")
+    assert texts(tmp_path / "store")["T1"] == [("user", "end-user"), ("system", "agent")]
+
+
+def test_losses_are_reported_prominently(log: Path, tmp_path: Path):
+    result = run("table", log, "--out", tmp_path / "store", *COLUMNS)
+    assert "WARNING: 3 of 4 rows (75%) were lost" in result.stderr
+    assert "--set time_format" in result.stderr
+    formats = ["--set", "time_format=%d.%m.%Y", "--set", "time_format=%d/%m/%Y %H:%M"]
+    result = run("table", log, "--out", tmp_path / "store", *COLUMNS, *formats)
+    assert "WARNING" not in result.stderr
+    assert len(texts(tmp_path / "store")) == 2
+
+
+def test_report_lists_roles_and_the_hole_policy(log: Path, tmp_path: Path):
+    result = run("table", log, "--out", tmp_path / "store", *COLUMNS, "--holes", "keep")
+    assert "agent: system" in result.stdout
+    assert "keep: the neighbours" in " ".join(result.stdout.split())
+
+
+def test_options_that_are_given_twice_are_an_error(log: Path, tmp_path: Path):
+    result = run("table", log, "--out", tmp_path / "s", "--set", "text=a", "--set", "text=b", exit_code=1)
+    assert "text is given more than once" in str(result.exception)
+
+
+def test_split_and_limit(tmp_path: Path):
+    rows = [{"id": f"c{n}", "messages": [{"speaker": "user", "text": "hi"}]} for n in range(200)]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    result = run("json", path, "--out", tmp_path / "s", "--split", "50/25/25", "--limit", 150, "--json")
+    manifest = json.loads(result.stdout)
+    assert (manifest["dialogues"], manifest["limit"]) == (150, 150)
+    assert Store(tmp_path / "s").splits() == {"train", "valid", "test"}
+    error = run("json", path, "--out", tmp_path / "s", "--split", "50/50", exit_code=1)
+    assert "expected three percentages" in str(error.exception)
+
+
+def test_text_reader_refuses_other_formats(tmp_path: Path):
+    path = tmp_path / "nlu.yml"
+    path.write_text('version: "3.1"\nnlu:\n- intent: greet\n  examples: |\n    - hello\n', encoding="utf-8")
+    result = run("text", path, "--out", tmp_path / "s", exit_code=1)
+    assert "import auto" in str(result.exception)

@@ -1,0 +1,136 @@
+"""Tests how the format of a log is recognised."""
+
+import json
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.helpers.layouts import BASES, LAYOUTS, Layout, csv_bytes, lay_out
+from turnwise.corpus.detection import detect_format
+from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.registry import READERS
+from turnwise.corpus.source import CorpusError
+
+#: Training data with candidates or labels, and texts that the reader's tests make hard to recognise.
+_BY_NAME_ONLY = ("responses", "labelled_responses", "question_answers", "nli", "text")
+_OWN_LOGS = [
+    layout
+    for layout in LAYOUTS
+    if READERS[layout.reader].is_log
+    and layout.reader not in _BY_NAME_ONLY
+    and layout.name != "messages under another key"
+]
+
+
+@pytest.mark.parametrize("layout", _OWN_LOGS, ids=lambda layout: layout.name)
+def test_every_layout_is_recognised(layout: Layout, tmp_path: Path):
+    detection = detect_format(lay_out(tmp_path / "in", layout.files))
+    assert detection.reader == layout.reader
+    assert detection.why
+
+
+def test_recognised_options_import_the_log(tmp_path: Path):
+    rows = [
+        (f"T-{ticket}", role, f"text {number} of ticket", f"{13 + ticket:02}/02/2024 10:{number:02}")
+        for ticket in range(10)
+        for number, role in enumerate(("End-user", "Agent", "End-user"))
+    ]
+    content = csv_bytes(("Ticket Number", "Author Type", "Message", "Created At"), *rows, delimiter="|")
+    folder = lay_out(tmp_path / "in", {"export.csv": content})
+    detection = detect_format(folder)
+    assert dict(detection.options) == {
+        "conversation": "Ticket Number",
+        "speaker": "Author Type",
+        "text": "Message",
+        "time": "Created At",
+        "time_format": ["%d/%m/%Y %H:%M"],
+    }
+    store = import_corpus(detection.reader, folder, tmp_path / "store", **detection.options)
+    assert len(store) == 10
+    assert store.manifest["rejected"] == 0
+
+
+def test_day_and_month_are_told_apart_by_values_above_twelve(tmp_path: Path):
+    rows = [("a", "user", "hello there", f"01/{day}/2024 10:00") for day in range(10, 25)]
+    folder = lay_out(tmp_path / "in", {"log.csv": csv_bytes(("conversation", "speaker", "text", "time"), *rows)})
+    assert detect_format(folder).options["time_format"] == ["%m/%d/%Y %H:%M"]
+
+
+def test_nested_json(tmp_path: Path):
+    comments = [{"author": {"role": "agent"}, "body": "Hello there", "created_at": "2024-05-01T10:00:00Z"}]
+    document = {"data": {"cases": [{"case": {"no": 7, "thread": comments}}]}}
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    detection = detect_format(path)
+    assert detection.reader == "json"
+    assert dict(detection.options) == {
+        "conversations": "data.cases[]",
+        "id": "case.no",
+        "messages": "case.thread[]",
+        "speaker": "author.role",
+        "text": "body",
+        "time": "created_at",
+    }
+    (dialogue,) = import_corpus("json", path, tmp_path / "store", **detection.options)
+    assert (dialogue.id, dialogue.turns[0].speaker) == ("7", "system")
+
+
+def test_plain_text_needs_recurring_speakers(tmp_path: Path):
+    chat = tmp_path / "chat.txt"
+    chat.write_text("Anna: hello\nBen: hi\nAnna: how are you?\nBen: fine\n", encoding="utf-8")
+    assert detect_format(chat).reader == "text"
+    letter = tmp_path / "letter.txt"
+    letter.write_text("Dear all,\nplease note: the office is closed.\nReason: a leak.\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match="not recognised"):
+        detect_format(letter)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"notes.csv": b"date,amount\n2024-01-01,5\n"}, "column of the conversation is not recognised among 'date'"),
+        ({"data.json": b'{"numbers": [1, 2, 3]}'}, "not recognised"),
+        ({"image.png": b"\x89PNG\r\n\x1a\n\x00\x00"}, "not recognised"),
+        ({"broken.json": b'{"messages": ['}, "not recognised"),
+        ({"empty.csv": b""}, "not recognised"),
+        ({"settings.yml": b"host: example.com\nport: 80\n"}, "not recognised"),
+    ],
+)
+def test_other_files_are_refused(files: dict[str, bytes], message: str, tmp_path: Path):
+    with pytest.raises(CorpusError, match=message):
+        detect_format(lay_out(tmp_path / "in", files))
+
+
+@pytest.mark.parametrize("reader", ["slack", "teams", "discord", "whatsapp", "telegram", "dialogflow", "lex"])
+def test_zipped_exports(reader: str, tmp_path: Path):
+    layout = BASES[reader]
+    path = tmp_path / "export.zip"
+    with ZipFile(path, "w") as archive:
+        for name, content in layout.files.items():
+            archive.writestr(name, content)
+    detection = detect_format(path)
+    assert detection.reader == reader
+    store = import_corpus(reader, path, tmp_path / "store", **layout.options)
+    assert [dialogue.turns for dialogue in store] == [dialogue.turns for dialogue in layout.expected]
+
+
+def test_other_zip_files_must_be_unpacked(tmp_path: Path):
+    path = tmp_path / "log.zip"
+    with ZipFile(path, "w") as archive:
+        archive.writestr("log.csv", "conversation,speaker,text\na,user,hello\n")
+    with pytest.raises(CorpusError, match="unpack it"):
+        detect_format(path)
+
+
+def test_store_is_not_imported_again(tmp_path: Path):
+    log = tmp_path / "log.csv"
+    log.write_bytes(csv_bytes(("conversation", "speaker", "text"), ("a", "user", "hi")))
+    import_corpus("table", log, tmp_path / "store")
+    with pytest.raises(CorpusError, match="is a store already"):
+        detect_format(tmp_path / "store")
+
+
+def test_missing_path(tmp_path: Path):
+    with pytest.raises(CorpusError, match="does not exist"):
+        detect_format(tmp_path / "nothing")

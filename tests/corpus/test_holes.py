@@ -1,0 +1,47 @@
+"""Tests what becomes of the turns around one that is missing."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.corpus.holes import apply_hole_policy, remove_turns
+
+
+def dialogue(count: int) -> Dialogue:
+    return Dialogue("d", tuple(Turn("user", str(number)) for number in range(count)), "log", "train")
+
+
+def texts(parts: list[Dialogue]) -> list[list[str]]:
+    return [[turn.text for turn in part.turns] for part in parts]
+
+
+def test_split_ends_a_dialogue_at_a_hole():
+    parts = apply_hole_policy(dialogue(5), {2, 4}, "split")
+    assert texts(parts) == [["0", "1"], ["2", "3"], ["4"]]
+    assert [part.id for part in parts] == ["d", "d#2", "d#3"]
+    assert {(part.source, part.split) for part in parts} == {("log", "train")}
+
+
+def test_holes_at_the_ends_do_not_split():
+    assert texts(apply_hole_policy(dialogue(2), {0, 2}, "split")) == [["0", "1"]]
+
+
+def test_other_policies():
+    assert apply_hole_policy(dialogue(3), {1}, "drop-dialogue") == []
+    assert apply_hole_policy(dialogue(3), {1}, "keep") == [dialogue(3)]
+    assert apply_hole_policy(dialogue(3), {3}, "drop-dialogue") == []
+    assert apply_hole_policy(dialogue(3), set(), "drop-dialogue") == [dialogue(3)]
+
+
+@given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
+def test_removed_turns_never_make_others_consecutive(case: tuple[int, set[int]]):
+    count, removed = case
+    parts = remove_turns(dialogue(count), removed, "split")
+    assert [text for part in texts(parts) for text in part] == [str(i) for i in range(count) if i not in removed]
+    for part in texts(parts):
+        assert part
+        assert [int(text) for text in part] == list(range(int(part[0]), int(part[0]) + len(part)))
+    kept = texts(remove_turns(dialogue(count), removed, "keep"))
+    assert kept == ([[str(i) for i in range(count) if i not in removed]] if len(removed) < count else [])
+    dropped = remove_turns(dialogue(count), removed, "drop-dialogue")
+    assert dropped == ([] if removed else [dialogue(count)])
