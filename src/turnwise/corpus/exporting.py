@@ -1,0 +1,336 @@
+"""Exporting dialogues in other formats: chat-completion logs, ConvoKit, and files of labelled utterances.
+
+Files are written under a temporary name and renamed when they are complete, so a failed export leaves nothing behind.
+What a format cannot represent is left out and counted.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from shutil import rmtree
+from typing import IO, Any, Literal
+
+import yaml
+
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Slot, Turn
+from turnwise.core.files import csv_text
+from turnwise.corpus.readers.jsonl import to_json
+from turnwise.corpus.slots.template import non_overlapping_slots
+from turnwise.corpus.source import CorpusError
+
+#: Formats of whole dialogues, then those of labelled utterances.
+CorpusFormat = Literal["jsonl", "messages", "convokit", "rasa", "csv", "intents-jsonl"]
+
+#: Formats of labelled utterances by the suffix of the file.
+LABELLED_FORMATS: Mapping[str, CorpusFormat] = {
+    ".yml": "rasa",
+    ".yaml": "rasa",
+    ".csv": "csv",
+    ".jsonl": "intents-jsonl",
+}
+
+#: The columns of labelled utterances, as `turnwise intents fit` reads them.
+_LABEL_COLUMNS = ("text", "intent", "split")
+
+_MESSAGE_ROLES = {USER: "user", SYSTEM: "assistant"}
+
+#: Rasa's names of entities in parentheses; others are written as a JSON object.
+_SIMPLE_ENTITY = re.compile(r'[^()":]+')
+
+
+@dataclass(slots=True)
+class ExportCounts:
+    """What an export wrote and left out."""
+
+    dialogues: int = 0
+    utterances: int = 0
+    #: By reason.
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the counts for JSON."""
+        return {"dialogues": self.dialogues, "utterances": self.utterances, "left_out": dict(self.left_out)}
+
+
+def export_dialogues(dialogues: Iterable[Dialogue], out: Path, form: CorpusFormat = "jsonl") -> ExportCounts:
+    """Write dialogues to a new file, or for 'convokit' to a new folder.
+
+    Raises:
+        CorpusError: if `out` exists, a dialogue cannot be represented, or nothing is left to write.
+    """
+    if out.exists() and not (form == "convokit" and out.is_dir() and not any(out.iterdir())):
+        raise CorpusError(f"{out} exists: choose another --out, or remove it first")
+    if not out.absolute().parent.is_dir():
+        raise CorpusError(f"the folder {out.absolute().parent} does not exist: create it, or choose another --out")
+    counts = ExportCounts()
+    _WRITERS[form](dialogues, out, counts)
+    return counts
+
+
+def labelled_dialogues(pairs: Iterable[tuple[str, str]]) -> Iterator[Dialogue]:
+    """Yield texts with their intents as dialogues of one user turn, to export them."""
+    for number, (text, intent) in enumerate(pairs, 1):
+        yield Dialogue(str(number), (Turn(USER, text.strip(), intent),))
+
+
+# ---- whole dialogues
+
+
+def write_jsonl(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
+    """Write turnwise's own format, which keeps everything."""
+    _write_lines(map(to_json, _counted(dialogues, counts)), out, counts)
+
+
+def write_messages(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
+    """Write chat-completion JSON Lines: the user's turns as 'user', the system's as 'assistant'.
+
+    Labels and splits are not written. A conversation without these roles cannot be written.
+    """
+    _write_lines((_to_messages(dialogue) for dialogue in _counted(dialogues, counts)), out, counts)
+
+
+def _to_messages(dialogue: Dialogue) -> str:
+    messages = []
+    for turn in dialogue.turns:
+        if turn.speaker not in _MESSAGE_ROLES:
+            raise CorpusError(
+                f"dialogue {dialogue.id!r} has the speaker {turn.speaker!r}, and messages are those of a user and an"
+                " assistant: import the log again with roles (--set speakers=…=system,*=user), or export to convokit"
+            )
+        messages.append({"role": _MESSAGE_ROLES[turn.speaker], "content": turn.text})
+    return _dump({"id": dialogue.id, "messages": messages})
+
+
+def write_convokit(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
+    """Write the folder of a ConvoKit corpus: each turn is an utterance that replies to the one before it.
+
+    Intents, acts and slots are the utterances' metadata; source and split are those of the conversations. A store has
+    no times: timestamps count the turns of a conversation.
+    """
+    conversations: dict[str, Any] = {}
+    speakers: dict[str, Any] = {}
+    utterance_ids: set[str] = set()
+    utterance_keys: set[str] = set()
+    temporary = _temporary(out)
+    rmtree(temporary, ignore_errors=True)  # left over from an export that was killed
+    try:
+        temporary.mkdir()
+        with (temporary / "utterances.jsonl").open("w", encoding="utf-8") as file:
+            for dialogue in _counted(dialogues, counts):
+                meta = {key: value for key in ("source", "split") if (value := getattr(dialogue, key)) is not None}
+                conversations[dialogue.id] = {"meta": meta, "vectors": []}
+                for record in _to_utterances(dialogue):
+                    if record["id"] in utterance_ids:
+                        raise CorpusError(f"two dialogues have the id {record['id']!r}: export the stores one by one")
+                    utterance_ids.add(record["id"])
+                    speakers.setdefault(record["speaker"], {"meta": {}, "vectors": []})
+                    utterance_keys |= record["meta"].keys()
+                    file.write(json.dumps(record) + "\n")
+        _require_some(counts)
+        conversation_keys = {key for value in conversations.values() for key in value["meta"]}
+        index = {
+            "utterances-index": {key: [str(list if key != "intent" else str)] for key in sorted(utterance_keys)},
+            "speakers-index": {},
+            "conversations-index": {key: [str(str)] for key in sorted(conversation_keys)},
+            "overall-index": {},
+            "version": 1,
+            "vectors": [],
+        }
+        files = {"conversations": conversations, "speakers": speakers, "corpus": {}, "index": index}
+        for name, content in files.items():
+            (temporary / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+        temporary.rename(out)
+    finally:
+        rmtree(temporary, ignore_errors=True)
+
+
+def _to_utterances(dialogue: Dialogue) -> Iterator[dict[str, Any]]:
+    """Yield the turns as ConvoKit's utterances; a conversation is named by its first utterance."""
+    previous = None
+    for number, turn in enumerate(dialogue.turns):
+        meta = {"intent": turn.intent, "acts": list(turn.acts), "slots": [asdict(slot) for slot in turn.slots]}
+        utterance_id = f"{dialogue.id}#{number}" if number else dialogue.id
+        yield {
+            "id": utterance_id,
+            "conversation_id": dialogue.id,
+            "speaker": turn.speaker,
+            "text": turn.text,
+            "reply-to": previous,
+            "timestamp": number,
+            "meta": {key: value for key, value in meta.items() if value},
+            "vectors": [],
+        }
+        previous = utterance_id
+
+
+# ---- labelled utterances
+
+
+def write_csv(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
+    """Write the columns text, intent and split, as `turnwise intents fit` reads them."""
+    rows = [_label_row(turn, split) for turn, split in _labelled_turns(dialogues, counts)]
+    _require_some(counts)
+    with _new_file(out) as file:
+        file.write(csv_text(_LABEL_COLUMNS, ([row.get(column, "") for column in _LABEL_COLUMNS] for row in rows)))
+
+
+def write_intents_jsonl(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
+    """Write JSON Lines with text, intent and, if there is one, split, as `turnwise intents fit` reads them."""
+    rows = (_label_row(turn, split) for turn, split in _labelled_turns(dialogues, counts))
+    _write_lines(map(_dump, rows), out, counts)
+
+
+def write_rasa(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
+    """Write Rasa's `nlu.yml`, with slots as entities.
+
+    Rasa cannot represent a text that looks like an annotation, '[…](…)': it is left out. Slots that overlap others or
+    have brackets in their text or name cannot be annotated: the text is written without them.
+    """
+    examples: dict[str, list[str]] = {}
+    for turn, _ in _labelled_turns(dialogues, counts):
+        if "](" in turn.text or "]{" in turn.text:
+            counts.utterances -= 1
+            counts.left_out["texts that Rasa would read as annotated"] += 1
+        else:
+            examples.setdefault(str(turn.intent), []).append(_annotate(turn, counts))
+    _require_some(counts)
+    nlu = [{"intent": _yaml_text(intent), "examples": _rasa_examples(texts)} for intent, texts in examples.items()]
+    with _new_file(out) as file:
+        yaml.dump(
+            {"version": "3.1", "nlu": nlu},
+            file,
+            Dumper=_RasaDumper,
+            sort_keys=False,
+            allow_unicode=True,
+            width=float("inf"),
+        )
+
+
+class _YamlBlock(str):
+    """A text that is written as a literal block, if YAML allows it."""
+
+    __slots__ = ()
+
+
+class _YamlQuoted(str):
+    """A text that is written in double quotes, which keep any character."""
+
+    __slots__ = ()
+
+
+class _RasaDumper(yaml.SafeDumper):
+    """Writes texts in the style of their class."""
+
+
+def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), "|" if isinstance(text, _YamlBlock) else '"')
+
+
+_RasaDumper.add_representer(_YamlBlock, _represent)
+_RasaDumper.add_representer(_YamlQuoted, _represent)
+
+
+def _rasa_examples(texts: list[str]) -> Any:
+    """Return examples as a block of lines, or as a list if a text has several lines."""
+    if any(len(text.splitlines()) > 1 for text in texts):
+        return [{"text": _yaml_text(text)} for text in texts]
+    return _YamlBlock("".join(f"- {text}\n" for text in texts))
+
+
+def _yaml_text(text: str) -> str:
+    return _YamlQuoted(text) if len(text.splitlines()) > 1 else text
+
+
+def _annotate(turn: Turn, counts: ExportCounts) -> str:
+    """Return the text of a turn with its slots as entities: 'to [Oslo](city)'."""
+    slots = [slot for slot in non_overlapping_slots(turn) if _can_annotate(turn, slot)]
+    if left_out := len(turn.slots) - len(slots):
+        counts.left_out["slots that Rasa cannot annotate"] += left_out
+    pieces = []
+    position = 0
+    for slot in slots:
+        entity = f"({slot.name})" if _SIMPLE_ENTITY.fullmatch(slot.name) else _dump({"entity": slot.name})
+        pieces.append(f"{turn.text[position : slot.start]}[{slot.value}]{entity}")
+        position = slot.end
+    return "".join([*pieces, turn.text[position:]])
+
+
+def _can_annotate(turn: Turn, slot: Slot) -> bool:
+    return bool(slot.value.strip()) and set("[]").isdisjoint(turn.text) and set("[]{}").isdisjoint(slot.name)
+
+
+def _labelled_turns(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iterator[tuple[Turn, str | None]]:
+    """Yield the user's turns that have an intent, with their splits, and count them."""
+    for dialogue in dialogues:
+        before = counts.utterances
+        for turn in dialogue.turns:
+            if turn.speaker != USER:
+                counts.left_out["turns of other speakers than the user"] += 1
+            elif not turn.intent:
+                counts.left_out["turns without an intent"] += 1
+            else:
+                counts.utterances += 1
+                yield turn, dialogue.split
+        counts.dialogues += counts.utterances > before
+
+
+def _label_row(turn: Turn, split: str | None) -> dict[str, str]:
+    row = {"text": turn.text, "intent": str(turn.intent)}
+    return row if split is None else row | {"split": split}
+
+
+# ---- files
+
+
+def _counted(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iterator[Dialogue]:
+    for dialogue in dialogues:
+        counts.dialogues += 1
+        counts.utterances += len(dialogue.turns)
+        yield dialogue
+
+
+def _write_lines(lines: Iterable[str], out: Path, counts: ExportCounts) -> None:
+    with _new_file(out) as file:
+        for line in lines:
+            file.write(f"{line}\n")
+        _require_some(counts)
+
+
+def _require_some(counts: ExportCounts) -> None:
+    if not counts.utterances:
+        reasons = ", ".join(f"{count:,} {name}" for name, count in counts.left_out.items()) or "there are no dialogues"
+        raise CorpusError(f"nothing to export: {reasons}")
+
+
+@contextmanager
+def _new_file(out: Path) -> Iterator[IO[str]]:
+    """Open a file that is at its place only once it is complete."""
+    temporary = _temporary(out)
+    try:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        temporary.rename(out)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _temporary(out: Path) -> Path:
+    return out.with_name(f".writing-{out.name}")
+
+
+def _dump(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+_WRITERS: Mapping[str, Callable[[Iterable[Dialogue], Path, ExportCounts], None]] = {
+    "jsonl": write_jsonl,
+    "messages": write_messages,
+    "convokit": write_convokit,
+    "rasa": write_rasa,
+    "csv": write_csv,
+    "intents-jsonl": write_intents_jsonl,
+}
