@@ -346,7 +346,10 @@ def test_unsupported_exports_are_rejected(
     with pytest.raises(ExportError, match="holds something else"):
         export(encoder, static, "onnx")  # whose files would lie beside the table's
     export(encoder, tmp_path / "again", "static", dimensions=8)
-    export(encoder, tmp_path / "again", "static", dimensions=4)
+    with pytest.raises(ExportError, match=r"already holds an exported model: choose another folder, or use --force"):
+        export(encoder, tmp_path / "again", "static", dimensions=4)
+    assert Encoder.load(tmp_path / "again").hidden == 8
+    export(encoder, tmp_path / "again", "static", dimensions=4, overwrite=True)
     assert Encoder.load(tmp_path / "again").hidden == 4
     monkeypatch.setitem(sys.modules, "model2vec.tokenizer", None)
     with pytest.raises(DistillationError, match=re.escape("pip install 'turnwise[static]'")):
@@ -383,7 +386,7 @@ def test_the_command(tiny_folder: Folder, sample_world: Callable[[int], Path], t
     assert output["bytes"] == (tmp_path / "out" / STATIC_FILE).stat().st_size
     assert output["greatest_difference"] is None and output["least_cosine"] is None
     assert table.hidden == 12
-    text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
+    text = CliRunner().invoke(app, [*command, "--force"], catch_exceptions=False).stdout
     assert re.search(r"^tokens +\d+", text, re.MULTILINE) and "cosine" not in text
     texts = random.Random(0).choices(WORDS, k=5)
     assert np.abs(table.encode(texts)).sum() > 0

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -413,6 +414,14 @@ def test_roles_survive_saving(speakers: Encoder, tmp_path: Path) -> None:
 def test_invalid_turn_is_rejected(wrong: list[object], tiny: Encoder) -> None:
     with pytest.raises(TypeError, match="a turn is a string or a Turn"):
         tiny.encode([wrong])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("wrong", [None, 3.5, float("nan"), b"hello", {"text": "hello"}])
+def test_invalid_input_is_reported_with_its_position(wrong: object, tiny: Encoder) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"inputs[2] is {wrong!r}: expected a text, or a list of turns")):
+        tiny.encode(["hello", ["hello", "yes"], wrong])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=re.escape("inputs[1][1] is None: a turn is a string or a Turn, not NoneType")):
+        tiny.encode(["hello", ["yes", None]])  # type: ignore[list-item]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

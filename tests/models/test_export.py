@@ -247,6 +247,9 @@ def test_exported_model_can_be_saved_copied_and_pickled(exported: Pair, tmp_path
     again.save(tmp_path / "again")  # onto itself
     np.testing.assert_array_equal(Encoder.load(tmp_path / "again").encode(random_texts(5)), expected)
     assert encoder_fingerprint(exported.graph) != encoder_fingerprint(exported.encoder)
+    # an index of the model's vectors can be used with the graph
+    assert again.identify().fingerprint == exported.encoder.identify().fingerprint
+    assert again.identify(8).fingerprint == exported.encoder.identify(8).fingerprint != again.identify().fingerprint
 
 
 def test_exported_model_cannot_be_trained(exported: Pair, tmp_path: Path) -> None:
@@ -308,7 +311,7 @@ def test_folders_with_other_contents_are_not_overwritten(exported: Pair, tiny_fo
     (tmp_path / "mine.txt").write_text("mine")
     for taken in (tmp_path, tmp_path / "mine.txt", tiny_folder("bert")):
         with pytest.raises(ExportError, match="holds something else"):
-            export(encoder, taken)
+            export(encoder, taken, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 

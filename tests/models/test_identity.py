@@ -1,6 +1,7 @@
-"""One definition of "the same encoder": tolerant of formats and rounding, never of another model."""
+"""One definition of "the same encoder": exact for models, tolerant of formats and rounding."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 from tests.helpers.bag_of_words import BagOfWords
+from tests.helpers.families import nudged
 from turnwise.core.types import SupportsEncode
 from turnwise.models.encoder import Encoder
-from turnwise.models.identity import MIN_COSINE, EncoderIdentity, EncoderMismatchError
+from turnwise.models.identity import MIN_COSINE, EncoderId, EncoderIdentity, EncoderMismatchError
 
 TEXTS = [
     f"text {word}"
@@ -71,3 +73,58 @@ def test_zero_vectors_match_zero_vectors() -> None:
     identity = EncoderIdentity(("a", "b"), zeros)
     assert identity.matches(EncoderIdentity(("a", "b"), zeros.copy()))
     assert not identity.matches(EncoderIdentity(("a", "b"), np.eye(2, 4, dtype=np.float32)))
+
+
+def test_model_is_the_same_from_another_folder_and_after_saving(
+    tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tiny_folder("bert")
+    encoder = Encoder.load(folder, device="cpu")
+    shutil.copytree(folder, tmp_path / "copy")
+    encoder.save(tmp_path / "saved")
+    stored = EncoderIdentity.from_json(json.loads(json.dumps(EncoderIdentity.of(encoder).to_json())))
+    for place in (folder, tmp_path / "copy", tmp_path / "saved"):
+        again = Encoder.load(place, device="cpu")
+        assert again.identify().name == str(place)
+        stored.check(again, "the table")
+    assert encoder.identify(1_000) == encoder.identify(encoder.max_length) == encoder.identify()
+
+
+def test_small_changes_of_a_model_are_noticed(tiny_folder: Callable[[str], Path]) -> None:
+    folder = tiny_folder("bert")
+    encoder = Encoder.load(folder, device="cpu")
+    stored = EncoderIdentity.of(encoder)
+    shorter = Encoder.load(folder, device="cpu")
+    shorter.max_length = encoder.max_length - 1
+    pooled = Encoder.load(folder, device="cpu", pooling="cls")
+    for other in (nudged(folder), shorter, pooled):
+        assert other.identify().fingerprint != encoder.identify().fingerprint
+        assert not stored.matches(other)
+    # the vectors alone would not tell
+    vector = nudged(folder).encode(list(stored.texts), normalise=True)
+    assert (vector * stored.vectors).sum() > MIN_COSINE
+    assert encoder.identify(8).fingerprint != encoder.identify(9).fingerprint
+
+
+def test_message_names_both_encoders_and_the_command(tiny_folder: Callable[[str], Path]) -> None:
+    folder = tiny_folder("bert")
+    encoder, other = Encoder.load(folder, device="cpu"), nudged(folder)
+    other.name = "my-model"
+    with pytest.raises(EncoderMismatchError) as error:
+        EncoderIdentity.of(encoder).check(other, "the table", "turnwise index STORE")
+    for part in (
+        f"the table was made with another encoder: {encoder.identify()}, not {other.identify()}.",
+        f"(--model {folder})",
+        "`turnwise index STORE --model my-model`",
+    ):
+        assert part in str(error.value)
+
+
+def test_vectors_of_unknown_origin_are_not_compared_with_a_model(tiny_folder: Callable[[str], Path]) -> None:
+    encoder = Encoder.load(tiny_folder("bert"), device="cpu")
+    older = EncoderIdentity.from_json(EncoderIdentity.of(encoder).to_json()["vector"])
+    with pytest.raises(EncoderMismatchError, match=r"does not record which encoder .* build it again: `again"):
+        older.check(encoder, "the table", "again")
+    # an encoder without an id is compared by its vectors
+    assert EncoderId.of(BagOfWords()) is None
+    EncoderIdentity.from_json(EncoderIdentity.of(BagOfWords()).to_json()["vector"]).check(BagOfWords(), "the table")

@@ -8,8 +8,8 @@ from starlette.testclient import TestClient
 from tests.helpers.served import is_error, served
 from turnwise import Encoder
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import OUT_OF_SCOPE
 from turnwise.assist.intents.storage import IntentFolder
+from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.serve.settings import Limits, ServeSettings
 
 EXAMPLES = {

@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 import turnwise
-from turnwise.cli.options import AsJson, Model, Seed, Splits, out_file
+from turnwise.cli.options import AsJson, Model, Rebuild, Seed, Splits, out_file
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
 from turnwise.core.model_names import DEFAULT_ENCODER
 
@@ -29,9 +29,12 @@ def index_command(
     out: Annotated[str, Option(help="Table folder, or its URI on object storage (s3://…, gs://…).")],
     model: Model = DEFAULT_ENCODER,
     split: Splits = None,
+    rebuild: Rebuild = False,
     as_json: AsJson = False,
 ) -> None:
     """Add the dialogues of stores to a table, one vector each. Known ones are skipped, so interrupted runs continue.
+
+    A table works only with the encoder that it was built with; `--rebuild` replaces it.
 
     Example: `turnwise conversations index stores/our-logs --out conversations`
     """
@@ -40,9 +43,10 @@ def index_command(
 
     with progress_bar() as progress:
         progress("loading the encoder", 0)
-        result = Conversations.open(out, turnwise.Encoder.load(model)).index(
-            corpus, total=len(corpus), progress=progress
-        )
+        encoder = turnwise.Encoder.load(model)
+        if rebuild:
+            Conversations.drop(out)
+        result = Conversations.open(out, encoder).index(corpus, total=len(corpus), progress=progress)
     rows = [
         ("read", f"{result.read:,} dialogues"),
         ("added", f"{result.added:,}; {result.read - result.added:,} were already there"),

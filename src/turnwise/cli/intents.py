@@ -8,6 +8,7 @@ import typer
 from typer import Argument, Option
 
 import turnwise
+from turnwise.cli.corpus import export_report
 from turnwise.cli.options import AsJson, Model, Seed, out_file
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
 from turnwise.core.model_names import DEFAULT_ENCODER
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from turnwise.assist.intents.report import IntentReport
 
 intents_app = typer.Typer(help="Classify intents from a few examples each, with abstention.", no_args_is_help=True)
-examples_app = typer.Typer(help="Add and remove examples of a classifier.", no_args_is_help=True)
+examples_app = typer.Typer(help="Add, remove and export examples of a classifier.", no_args_is_help=True)
 intents_app.add_typer(examples_app, name="examples")
 
 HeadName = Literal["neighbours", "prototypes", "logistic"]
@@ -185,6 +186,26 @@ def remove_command(
     show({"removed": count, "intents": intents}, summary, as_json=as_json)
 
 
+@examples_app.command("export")
+def export_command(
+    folder: Folder,
+    out: Annotated[
+        Path,
+        out_file(".yml", ".yaml", ".csv", ".jsonl", help="File to write: Rasa's nlu.yml, or a .csv or .jsonl file."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Write the examples of a classifier to a new file: for Rasa, or with the columns text and intent.
+
+    Example: `turnwise intents examples export intents --out nlu.yml`
+    """
+    from turnwise.assist.intents.storage import read_examples
+    from turnwise.corpus.exporting import LABELLED_FORMATS, export_dialogues, labelled_dialogues
+
+    counts = export_dialogues(labelled_dialogues(read_examples(folder)), out, LABELLED_FORMATS[out.suffix])
+    show(counts.as_dict(), export_report(out, counts), as_json=as_json)
+
+
 @intents_app.command("report")
 def report_command(
     examples: Annotated[
@@ -219,9 +240,10 @@ def report_command(
 
     Example: `turnwise intents report intents --out report.html`
     """
-    from turnwise.assist.intents.examples import OUT_OF_SCOPE, read_labelled
+    from turnwise.assist.intents.examples import read_labelled
     from turnwise.assist.intents.report import make_report, write_report
     from turnwise.assist.intents.storage import is_classifier
+    from turnwise.core.dialogue import OUT_OF_SCOPE
 
     options: dict[str, Any] = {
         "model": model,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
+from turnwise.cli.corpus import export_report
 from turnwise.cli.options import AsJson, out_file
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
 
@@ -150,12 +151,24 @@ def carry_command(
 
 
 @labels_app.command("export")
-def export_command(folder: MapFolder, out: Annotated[Path, out_file(".csv", help=".csv file to write.")]) -> None:
-    """Write every utterance with its label to a .csv file.
+def export_command(
+    folder: MapFolder,
+    out: Annotated[Path, out_file(".csv", ".yml", help="File to write: .csv, or a new .yml file for Rasa.")],
+) -> None:
+    """Write every utterance with its label to a .csv file, or those with a label to Rasa's nlu.yml.
 
-    Example: `turnwise labels export map --out labels.csv`
+    Examples: `turnwise labels export map --out labels.csv`
+
+    `turnwise labels export map --out nlu.yml`
     """
     with _open(folder) as labelling:
+        if out.suffix == ".yml":
+            from turnwise.corpus.exporting import export_dialogues, labelled_dialogues
+
+            labels = zip(labelling.map.texts, labelling.labels(), strict=True)
+            pairs = [(text, label) for text, label in labels if label is not None]
+            show(None, export_report(out, export_dialogues(labelled_dialogues(pairs), out, "rasa")))
+            return
         labelled, texts = labelling.export(out), len(labelling.map)
     show(None, facts(out, [("written", f"{texts:,} texts, {labelled:,} of them labelled")]))
 

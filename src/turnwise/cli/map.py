@@ -45,9 +45,11 @@ def map_command(
     Example: `turnwise map stores/our-logs --speaker user --out map` and open `map/map.html`.
     """
     from turnwise.assist.map.utterance_map import UtteranceMap, check_output_folder
+    from turnwise.corpus.store import require_speakers
 
     check_output_folder(out)
     corpus = turnwise.read_corpus(store, splits=split or None)
+    require_speakers(corpus.stores, speaker or ())
     earlier = None if since is None else UtteranceMap.load(since)
     from turnwise.assist.map.page import map_page, map_svg, summarise_map
     from turnwise.assist.map.utterance_map import collect_utterances, make_map, sample_utterances

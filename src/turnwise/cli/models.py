@@ -136,7 +136,7 @@ def _check_embed_out(out: str, engine: Literal["local", "ray"]) -> None:
 def export_command(
     model: ModelArgument,
     out: Annotated[
-        Path, Option(file_okay=False, help="Folder to write: new, or an earlier export of the same format.")
+        Path, Option(file_okay=False, help="Folder to write: new or empty; with --force, an export of the same format.")
     ],
     format: Annotated[
         Literal["onnx", "onnx-int8", "static"],
@@ -156,6 +156,7 @@ def export_command(
     texts: Annotated[
         int | None, Option(help=f"static: texts of --corpus to fit the table to; {_TEXTS:,} by default.", min=0)
     ] = None,
+    force: Annotated[bool, Option("--force", help="Replace an earlier export of the same format in OUT.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Export a model as an ONNX graph or a static table of token vectors: a folder that every command accepts.
@@ -178,7 +179,7 @@ def export_command(
         if corpus is not None:
             limits = (_WORDS if words is None else words, _TEXTS if texts is None else texts)
             static["words"], static["texts"] = sample_corpus(turnwise.read_corpus(corpus), *limits, progress)
-        result = export(encoder, out, format, **static, progress=progress)
+        result = export(encoder, out, format, **static, overwrite=force, progress=progress)
     data = {
         "folder": str(result.folder),
         "format": format,

@@ -34,6 +34,9 @@ Splits = Annotated[
 Speakers = Annotated[list[str] | None, Option("--speaker", help="Only turns of this speaker; repeatable.")]
 TrainingCorpora = Annotated[list[Path], Option("--corpus", help="Store to train on; repeatable.")]
 Overrides = Annotated[list[str] | None, Option("--set", help="Override a key, as key=value; repeatable.")]
+Rebuild = Annotated[
+    bool, Option("--rebuild", help="Remove what the table holds first: for another encoder, or changed conversations.")
+]
 Seed = Annotated[int, Option(min=0, help="Random seed.")]
 
 _DATA_HELP = "Folder of data sets, or a sample store."

@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 import turnwise
-from turnwise.cli.options import AsJson, Model, Splits, parse_key_values
+from turnwise.cli.options import AsJson, Model, Rebuild, Splits, parse_key_values
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
 from turnwise.core.model_names import DEFAULT_ENCODER
 
@@ -34,9 +34,12 @@ def index_command(
         list[str] | None, Option(help="Index turns of this speaker, system by default; repeatable.")
     ] = None,
     split: Splits = None,
+    rebuild: Rebuild = False,
     as_json: AsJson = False,
 ) -> None:
     """Add agent turns and canned answers to a table. Rows already present are skipped, so interrupted runs continue.
+
+    A table works only with the encoder that it was built with; `--rebuild` replaces it.
 
     Canned answers may also have the fields 'after' (the turn before the answer), 'source', 'split' and 'intent'.
 
@@ -44,7 +47,7 @@ def index_command(
     """
     from turnwise.assist.responses.answers import read_answers
     from turnwise.corpus.source import CorpusError
-    from turnwise.corpus.store import is_store
+    from turnwise.corpus.store import is_store, require_speakers
     from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES
 
     stores = [source for source in sources if is_store(source)]
@@ -54,11 +57,15 @@ def index_command(
             raise CorpusError(f"{file} is neither a store nor a file of answers ({', '.join(TEXT_FILE_SUFFIXES)})")
     answers = [answer for file in files for answer in read_answers(file)]
     corpus = turnwise.read_corpus(*stores, splits=split or None) if stores else None
+    require_speakers([] if corpus is None else corpus.stores, speaker or ())
     from turnwise.assist.responses.responder import IndexingResult
 
     with progress_bar() as progress:
         progress("loading the encoder", 0)
-        responder = turnwise.Responder.open(out, turnwise.Encoder.load(model))
+        encoder = turnwise.Encoder.load(model)
+        if rebuild:
+            turnwise.Responder.drop(out)
+        responder = turnwise.Responder.open(out, encoder)
         result = responder.add(answers, progress=progress)
         if corpus is not None:
             indexed = responder.index(corpus, speakers=speaker or ["system"], total=len(corpus), progress=progress)

@@ -21,7 +21,8 @@ def train_command(
     settings: Overrides = None,
     split: Splits = None,
     probe: Annotated[
-        Path | None, Option(help="Folder with held-out data to evaluate on before, during and after training.")
+        Path | None,
+        Option(help="Evaluate before, during and after training on a folder of data sets, or a store with splits."),
     ] = None,
     resume: Annotated[bool, Option("--resume", help="Continue from the newest checkpoint in OUT.")] = False,
     tensorboard: Annotated[bool, Option("--tensorboard", help="Also write TensorBoard event files.")] = False,

@@ -15,13 +15,13 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from turnwise.core.dialogue import USER, Slot, Turn
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import read_json, write_atomic
+from turnwise.core.files import read_json, write_atomic, write_tensors
 from turnwise.core.types import Vectors
 from turnwise.corpus.slots.detectors import Detector, detector_from_json
 from turnwise.corpus.slots.template import SlotMarks, Template
@@ -173,7 +173,7 @@ class Compression(nn.Module):
         tensors = {"vectors": self.vectors.contiguous()}
         if self.layer is not None:
             tensors |= {name: value.contiguous() for name, value in self.layer.state_dict(prefix="layer.").items()}
-        save_file(tensors, folder / _TENSORS_FILE)
+        write_tensors(folder / _TENSORS_FILE, tensors)
         settings = {
             "share": self.template_weight,
             "source": self.source,

@@ -1,7 +1,8 @@
 """The encoder: texts and conversations in, vectors out; loaded from and saved as a sentence-transformers folder."""
 
+import reprlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -30,6 +31,7 @@ from turnwise.models.backbone.source import (
 )
 from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream, token_batches
 from turnwise.models.compression import Compression, TemplateSource, mix_vectors, project_templates
+from turnwise.models.identity import EncoderId, index_fingerprint
 from turnwise.version import __version__
 
 #: What can be encoded: a text, or a conversation so far, newest turn last.
@@ -60,6 +62,7 @@ class EncoderConfig:
     marks: SlotMarks = ONE_MARK
     dense: str = ""  # path of the layer of the pooling 'cls-mlp'
     exported: ExportKind | None = None
+    origin: str | None = None  # see `Encoder`
 
     @classmethod
     def read(cls, folder: Path) -> "EncoderConfig":
@@ -74,6 +77,7 @@ class EncoderConfig:
             if kind in get_args(ExportKind):
                 config.exported, config.pooling = kind, settings["pooling"]
                 config.max_length, config.normalise = settings["max_length"], settings["normalise"]
+                config.origin = settings.get("origin")
                 return config
         if (folder / "modules.json").is_file():
             for module in read_json(folder / "modules.json"):
@@ -128,6 +132,8 @@ class Encoder(nn.Module):
         pooler: SimCSE's layer for the pooling 'cls-mlp'.
         compression: moves vectors towards those of templates; None: off.
         training_data: what is known of the texts that it was trained on; None: nothing.
+        name: what it was loaded as, for messages; empty if it was not loaded.
+        origin: of an ONNX graph, the fingerprint of the weights that it was exported from; None: unknown.
     """
 
     def __init__(
@@ -148,6 +154,8 @@ class Encoder(nn.Module):
         self.marks = marks
         self.compression: Compression | None = None
         self.training_data: TrainingData | None = None
+        self.name = ""
+        self.origin: str | None = None
         exported = isinstance(backbone, ExportedBackbone)  # which contains that layer
         self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" and not exported else None
 
@@ -160,6 +168,10 @@ class Encoder(nn.Module):
     def composer(self) -> Composer:
         """Composes the token sequences of this encoder."""
         return Composer.of(self.backbone.tokenizer, self.style)
+
+    def identify(self, max_length: int | None = None) -> EncoderId:
+        """Return what identifies its vectors of inputs of `max_length` tokens (None: its limit) in an index."""
+        return EncoderId(self.name, index_fingerprint(self, max_length))
 
     # ---- encoding
 
@@ -192,8 +204,13 @@ class Encoder(nn.Module):
             max_length: tokens of an input, at most the model's own; None: the model's own.
             batch_tokens: tokens of one forward pass; None: a default for the device.
             progress: reports the number of encoded inputs.
+
+        Raises:
+            TypeError: if an input, or a turn of it, is something else; the message says which.
+            ValueError: if a conversation has no turn.
         """
         items: Sequence[TextOrTurns] = [inputs] if isinstance(inputs, str) else inputs
+        _check_inputs(items)
         unit = self.normalise if normalise is None else normalise
         options = (max_length, batch_tokens, progress)
         if self.compression is None:
@@ -322,6 +339,7 @@ class Encoder(nn.Module):
             state = {key.removeprefix("linear."): value for key, value in weights.items()}
             encoder.pooler.linear.load_state_dict(state)
         encoder.training_data = load_training_data(folder)
+        encoder.name, encoder.origin = str(name), config.origin
         if compressed:
             encoder.compression = Compression.load(folder / COMPRESSION)
         if config.exported:  # a static table is faster than the transfer of tokens to a GPU: there only on request
@@ -345,7 +363,7 @@ class Encoder(nn.Module):
         if isinstance(self.backbone, ExportedBackbone):
             self.backbone.save(folder, self.normalise)
             settings |= {"kind": self.backbone.kind, "pooling": self.pooling}
-            settings |= {"max_length": self.max_length, "normalise": self.normalise}
+            settings |= {"max_length": self.max_length, "normalise": self.normalise, "origin": self.origin}
         else:
             self._save_modules(folder)
         write_json(folder / DESCRIPTION_FILE, settings)
@@ -368,6 +386,21 @@ class Encoder(nn.Module):
         if self.pooler is not None:
             write_dense(folder / "2_Dense", self.pooler.linear, "activation.Tanh")
         write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+
+
+def _check_inputs(items: Sequence[TextOrTurns]) -> None:
+    """Raise TypeError unless all items are texts or conversations."""
+    for position, item in enumerate(items):
+        if isinstance(item, str):
+            continue
+        if not hasattr(item, "__iter__") or isinstance(item, bytes | Mapping):
+            raise TypeError(f"inputs[{position}] is {reprlib.repr(item)}: expected a text, or a list of turns")
+        for number, turn in enumerate(item):
+            if not isinstance(turn, str | Turn):
+                raise TypeError(
+                    f"inputs[{position}][{number}] is {reprlib.repr(turn)}: a turn is a string or a Turn, not "
+                    f"{type(turn).__name__}"
+                )
 
 
 def _turns_of(item: TextOrTurns, style: TurnStyle) -> list[tuple[str, str]]:

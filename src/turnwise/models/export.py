@@ -35,6 +35,7 @@ from turnwise.models.backbone.exported import (
 )
 from turnwise.models.distillation import DIMENSIONS, distil, silence_libraries
 from turnwise.models.encoder import DESCRIPTION_FILE, Encoder
+from turnwise.models.identity import weights_fingerprint
 
 ExportFormat = Literal["onnx", "onnx-int8", "static"]
 FORMATS: tuple[str, ...] = get_args(ExportFormat)
@@ -88,26 +89,29 @@ def export(
     dimensions: int = DIMENSIONS,
     words: Sequence[str] = (),
     texts: Sequence[str] = (),
+    overwrite: bool = False,
     progress: Progress = silent,
 ) -> ExportResult:
     """Write an encoder as a folder that `Encoder.load` reads: a graph equal to the model up to rounding, or a table.
 
     Args:
         encoder: to export; it is not changed.
-        folder: a new or empty one, or that of an earlier export of the same kind.
+        folder: a new or empty one; with `overwrite`, also that of an earlier export of the same kind.
         kind: 'onnx' in 32 bits, 'onnx-int8' with weights in 8 bits, 'static' for a table of token vectors.
         dimensions: the size of a table's vectors, at most the encoder's own.
         words: become tokens of a table.
         texts: that a table is fitted to; none: it is not fitted.
+        overwrite: replace the export in the folder.
         progress: reports the steps.
     """
     folder = Path(folder)
     if isinstance(encoder.backbone, ExportedBackbone):
         raise ExportError(f"{encoder.backbone.folder} is already exported: export the model that it was made of")
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not _holds(folder, kind))):
-        raise ExportError(
-            f"{folder} holds something else: choose a new or empty folder, or that of an earlier export of this kind"
-        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not _holds(folder, kind):
+            raise ExportError(f"{folder} holds something else: choose a new or empty folder")
+        if not overwrite:
+            raise ExportError(f"{folder} already holds an exported model: choose another folder, or use --force")
     if kind != "static":
         return _export_graph(encoder, folder, kind, progress)
     if encoder.compression is not None:
@@ -138,7 +142,7 @@ def _export_graph(encoder: Encoder, folder: Path, kind: ExportFormat, progress: 
         backbone = OnnxBackbone(encoder.backbone.config, encoder.backbone.tokenizer, OnnxGraph(path))
         settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style, encoder.marks)
         graph = Encoder(backbone, *settings).eval()
-        graph.training_data = encoder.training_data
+        graph.training_data, graph.origin = encoder.training_data, weights_fingerprint(encoder)
         difference, cosine = _compare(encoder, graph)
         if kind == "onnx" and not difference <= _TOLERANCE:  # also if it is NaN
             raise ExportError(

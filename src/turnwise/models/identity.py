@@ -1,15 +1,17 @@
-"""The one definition of "the same encoder": an exact fingerprint, and a tolerant comparison of vectors.
+"""The one definition of "the same encoder".
 
-- A **fingerprint** hashes everything that determines a model's output (weights, vocabulary, settings). Caches and
-  results use it.
-- An **`EncoderIdentity`** holds some texts with their vectors. Tables, classifiers and maps use it: an encoder is the
-  same if it gives those texts almost the same vectors, whatever its format (ONNX, int8) and the machine it runs on.
+- A **fingerprint** hashes everything that determines a model's output (weights, vocabulary, settings, configuration).
+  Caches and results use it.
+- An **`EncoderId`** is what tables, classifiers and maps store: the encoder's name, for messages, and a fingerprint
+  that does not depend on its folder, the device or the versions of libraries; an ONNX export has its model's.
+- An **`EncoderIdentity`** is an `EncoderId` with some texts and their vectors. The ids must be equal, and the vectors
+  almost equal. Encoders without an id (functions, other libraries) are compared by the vectors alone.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +24,7 @@ if TYPE_CHECKING:  # a search table compares encoders before anything heavy is i
     from turnwise.models.encoder import Encoder
     from turnwise.models.reranker import Reranker
 
-#: The least cosine between the vectors that one encoder gives a text. An int8 export stays above it, another model does
-#: not.
+#: The least cosine between the vectors that one encoder gives a text. An int8 export stays above it.
 MIN_COSINE = 0.97
 
 #: The text that an encoder is recognised by where no text is stored with its vector.
@@ -37,37 +38,68 @@ class EncoderMismatchError(TurnwiseError):
     """Stored vectors were computed by another encoder."""
 
 
+@dataclass(frozen=True, slots=True)
+class EncoderId:
+    """What identifies an encoder exactly; two are the same if their fingerprints are equal, whatever their names."""
+
+    name: str  # where it was loaded from, for messages
+    fingerprint: str  # of its weights, vocabulary, pooling, maximum length and way of joining turns
+
+    @classmethod
+    def of(cls, encoder: SupportsEncode, max_length: int | None = None) -> "EncoderId | None":
+        """Return the id of an encoder that reads `max_length` tokens (None: its limit); None if it has none."""
+        identify = getattr(encoder, "identify", None)
+        return None if identify is None else identify(max_length)
+
+    @classmethod
+    def from_json(cls, values: dict[str, str] | None) -> "EncoderId | None":
+        """Read what `dataclasses.asdict` returned; None stays None."""
+        return None if values is None else cls(values["name"], values["fingerprint"])
+
+    def __str__(self) -> str:
+        return f"{self.name or 'an encoder without a name'} (fingerprint {self.fingerprint[:12]})"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class EncoderIdentity:
-    """Texts with the vectors that identify their encoder."""
+    """The id of an encoder, and texts with the vectors that it gives them."""
 
     texts: tuple[str, ...]
     vectors: Vectors  # of length 1 (texts, size)
     max_length: int | None = None  # tokens of a text; None: the encoder's own limit
+    id: EncoderId | None = None  # None: the encoder has none, or it was not recorded
 
     @classmethod
     def of(cls, encoder: SupportsEncode) -> "EncoderIdentity":
-        """Return the identity of an encoder by its vector of `PROBE_TEXT`."""
-        return cls((PROBE_TEXT,), encoder.encode([PROBE_TEXT], normalise=True))
+        """Return the identity of an encoder by its id and its vector of `PROBE_TEXT`."""
+        return cls((PROBE_TEXT,), encoder.encode([PROBE_TEXT], normalise=True), id=EncoderId.of(encoder))
 
     @classmethod
-    def from_stored(cls, texts: Sequence[str], vectors: Vectors, max_length: int | None = None) -> "EncoderIdentity":
-        """Return the identity of the encoder that computed stored vectors, by a few evenly spaced ones."""
+    def from_stored(
+        cls, texts: Sequence[str], vectors: Vectors, max_length: int | None = None, id: EncoderId | None = None
+    ) -> "EncoderIdentity":
+        """Return the identity of the encoder that computed stored vectors, by its id and a few evenly spaced ones."""
         rows = np.unique(np.linspace(0, len(texts) - 1, _PROBES).astype(int))
-        return cls(tuple(texts[row] for row in rows), vectors[rows], max_length)
+        return cls(tuple(texts[row] for row in rows), vectors[rows], max_length, id)
 
     @classmethod
-    def from_json(cls, values: list[float]) -> "EncoderIdentity":
-        """Read what `to_json` returned."""
-        return cls((PROBE_TEXT,), np.array([values], np.float32))
+    def from_json(cls, values: dict[str, Any] | list[float]) -> "EncoderIdentity":
+        """Read what `to_json` returned; earlier versions wrote the vector alone."""
+        if isinstance(values, list):
+            values = {"vector": values, "id": None}
+        vectors = np.array([values["vector"]], np.float32)
+        return cls((PROBE_TEXT,), vectors, id=EncoderId.from_json(values["id"]))
 
-    def to_json(self) -> list[float]:
-        """Return the vector of `PROBE_TEXT` as plain numbers."""
-        values: list[float] = self.vectors[0].astype(float).tolist()
-        return values
+    def to_json(self) -> dict[str, Any]:
+        """Return the id and the vector of `PROBE_TEXT` as plain values."""
+        vector = self.vectors[0].astype(float).tolist()
+        return {"vector": vector, "id": None if self.id is None else asdict(self.id)}
 
     def matches(self, other: "SupportsEncode | EncoderIdentity") -> bool:
         """Return whether an encoder, or one of this identity, is the one that computed the vectors."""
+        other_id = self._id_of(other)
+        if (self.id and self.id.fingerprint) != (other_id and other_id.fingerprint):
+            return False
         if isinstance(other, EncoderIdentity):
             vectors = other.vectors
         else:
@@ -77,13 +109,30 @@ class EncoderIdentity:
         both_zero = ~vectors.any(1) & ~self.vectors.any(1)  # texts without tokens have vectors of zeros
         return bool((((vectors * self.vectors).sum(1) >= MIN_COSINE) | both_zero).all())
 
-    def check(self, other: "SupportsEncode | EncoderIdentity", what: str) -> None:
-        """Raise `EncoderMismatchError` unless an encoder computed the vectors of `what`, such as 'the map'."""
-        if not self.matches(other):
+    def check(self, other: "SupportsEncode | EncoderIdentity", what: str, rebuild: str = "") -> None:
+        """Raise `EncoderMismatchError` unless an encoder computed the vectors of `what`, such as 'the map'.
+
+        `rebuild` is the command that builds it again, without its option --model.
+        """
+        if self.matches(other):
+            return
+        other_id = self._id_of(other)
+        model = f" --model {other_id.name}" if other_id is not None and other_id.name else ""
+        again = f"build it again: `{rebuild}{model}`" if rebuild else "build it again"
+        if self.id is None and other_id is not None:
             raise EncoderMismatchError(
-                f"{what} was made with another encoder, whose vectors cannot be compared with this one's: load "
-                "the encoder that it was made with, or build it again"
+                f"{what} does not record which encoder it was made with, so that it cannot be compared with {other_id}:"
+                f" an earlier version of turnwise or another library made it; {again}"
             )
+        names = f": {self.id}, not {other_id or 'this one'}" if self.id is not None else ""
+        option = f" (--model {self.id.name})" if self.id is not None and self.id.name else ""
+        raise EncoderMismatchError(
+            f"{what} was made with another encoder{names}. Vectors of different encoders cannot be compared: use the "
+            f"encoder that it was made with{option}, or {again}"
+        )
+
+    def _id_of(self, other: "SupportsEncode | EncoderIdentity") -> EncoderId | None:
+        return other.id if isinstance(other, EncoderIdentity) else EncoderId.of(other, self.max_length)
 
 
 def encoder_fingerprint(encoder: "Encoder") -> str:
@@ -91,6 +140,29 @@ def encoder_fingerprint(encoder: "Encoder") -> str:
     settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
     compression = "" if encoder.compression is None else encoder.compression.description()
     return digest_model(encoder, repr(settings), *_describe(encoder.backbone), compression)
+
+
+def weights_fingerprint(encoder: "Encoder") -> str:
+    """Return a hash of an encoder's weights and vocabulary: the same on every device, with every version of a library.
+
+    Configuration and tokenizer are left out where it is up to a library how they are written.
+    """
+    backbone = encoder.backbone
+    vocabulary = json.dumps(sorted(backbone.tokenizer.get_vocab().items()))
+    weights = digest_model(backbone, str(backbone.config.model_type), vocabulary)
+    return digest_model(None, weights, digest_model(encoder.pooler))
+
+
+def index_fingerprint(encoder: "Encoder", max_length: int | None = None) -> str:
+    """Return the fingerprint of an `EncoderId`; `max_length` are the tokens that it reads (None: its limit).
+
+    An ONNX graph has that of the model that it was exported from.
+    """
+    longest = min(max_length or encoder.max_length, encoder.max_length)
+    settings = repr((encoder.pooling, longest, encoder.style))
+    compression = encoder.compression
+    compressed = "" if compression is None else digest_model(compression, compression.description())
+    return digest_model(None, encoder.origin or weights_fingerprint(encoder), settings, compressed)
 
 
 def reranker_fingerprint(reranker: "Reranker") -> str:

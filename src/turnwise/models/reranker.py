@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from scipy.special import expit
 from torch import nn
 
 from turnwise.core.dialogue import Conversation, turn_texts
-from turnwise.core.files import read_json, write_json
+from turnwise.core.files import read_json, write_json, write_tensors
 from turnwise.core.model_names import TURNWISE_RERANKER
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
@@ -247,7 +247,8 @@ class Reranker(nn.Module):
         save_training_data(self.training_data, folder)
         # an encoder's compression would not fit
         shutil.rmtree(folder / COMPRESSION, ignore_errors=True)
-        save_file({key: value.contiguous() for key, value in self.heads.state_dict().items()}, folder / _HEADS_FILE)
+        heads = {key: value.contiguous() for key, value in self.heads.state_dict().items()}
+        write_tensors(folder / _HEADS_FILE, heads)
         lengths = {"max_length": self.max_length, "window": self.window}
         settings = {"turnwise": __version__, "kind": "reranker", "heads": list(self.heads), **lengths}
         write_json(folder / DESCRIPTION_FILE, settings)

@@ -18,6 +18,7 @@ from torch.nn.functional import normalize
 from turnwise.core.dialogue import Turn
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, Vectors
+from turnwise.models.identity import EncoderId
 
 #: Inputs encoded between two writes: what an interruption can cost.
 PORTION = 4_096
@@ -56,6 +57,10 @@ class VectorCache:
         if normalise if normalise is not None else getattr(self._encoder, "normalise", False):
             vectors = normalize(torch.from_numpy(vectors), dim=1).numpy()
         return vectors
+
+    def identify(self, max_length: int | None = None) -> EncoderId | None:
+        """Return the id of the encoder; None if it has none."""
+        return EncoderId.of(self._encoder, max_length)
 
     def encode_chunk(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None

@@ -18,7 +18,7 @@ from turnwise.assist.conversations import conversations as module
 from turnwise.assist.conversations import vectors as conversation_vectors
 from turnwise.assist.conversations.conversations import Conversations, ConversationsError
 from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, conversation_vector
-from turnwise.assist.search.schema import FilterError
+from turnwise.assist.search.schema import FilterError, TableError
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
 from turnwise.models.identity import EncoderMismatchError
 
@@ -249,6 +249,8 @@ def test_invalid_corpora(tmp_path: Path) -> None:
     assert conversations.index(dialogues(3)).added == 3  # neither has left anything behind
     with pytest.raises(EncoderMismatchError, match="another encoder"):
         Conversations.open(tmp_path / "table", BagOfWords("other"))
+    with pytest.raises(TableError, match="written with max_length 'None', not '16'"):
+        Conversations.open(tmp_path / "table", BagOfWords(), max_length=16)
 
 
 def test_interrupted_indexing_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

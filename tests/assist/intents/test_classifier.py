@@ -1,6 +1,7 @@
 """The intent classifier: scikit-learn conventions, decisions, changes of examples, saving."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
 from tests.helpers.bag_of_words import BagOfWords
+from tests.helpers.families import nudged
 from tests.helpers.intent_examples import EXAMPLES, OUTSIDE, pairs
 from turnwise import Encoder, IntentClassifier
-from turnwise.assist.intents.examples import OUT_OF_SCOPE, IntentError
+from turnwise.assist.intents.examples import IntentError
+from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.models.identity import EncoderMismatchError
 
 HEADS = ("prototypes", "neighbours", "logistic")
@@ -245,6 +248,19 @@ def test_saved_classifier_returns_equal_decisions(head, tmp_path):
         IntentClassifier.load(tmp_path / "saved", encoder=BagOfWords("other"))
 
 
+def test_classifier_of_a_model_that_was_trained_further_is_refused(tmp_path, tiny_folder):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder("bert"), folder)
+    IntentClassifier(str(folder)).fit(*pairs()).save(tmp_path / "intents")
+    IntentClassifier.load(tmp_path / "intents")
+    IntentClassifier.load(tmp_path / "intents", encoder=Encoder.load(tiny_folder("bert"), device="cpu"))
+    with pytest.raises(EncoderMismatchError, match=r"made with another encoder: .*turnwise intents fit FILE --out"):
+        IntentClassifier.load(tmp_path / "intents", encoder=nudged(folder))
+    nudged(folder).save(folder)
+    with pytest.raises(EncoderMismatchError, match="made with another encoder"):
+        IntentClassifier.load(tmp_path / "intents")
+
+
 def test_encoder_is_saved_unless_given_by_name(tmp_path):
     encoder = Encoder.load("minilm")
     given = IntentClassifier(encoder).fit(*pairs())
@@ -315,6 +331,15 @@ def test_missing_and_damaged_classifiers_raise_errors(tmp_path):
 def test_invalid_input_raises_errors(texts, intents, settings, message):
     with pytest.raises(IntentError, match=message):
         IntentClassifier(BagOfWords(), **settings).fit(texts, intents)
+
+
+def test_texts_that_are_not_strings_are_reported_with_their_position():
+    classifier = IntentClassifier(BagOfWords()).fit(*pairs())
+    for predict in (classifier.predict, classifier.predict_proba, classifier.decide):
+        with pytest.raises(IntentError, match=r"texts\[1\] is None: every text must be a string"):
+            predict(["where is my parcel", None])
+    with pytest.raises(IntentError, match=r"texts\[0\] is 3"):
+        classifier.predict([3])
 
 
 def test_one_example_per_intent_is_enough_without_abstention():

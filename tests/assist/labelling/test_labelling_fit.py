@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from tests.helpers.bag_of_words import BagOfWords
@@ -146,6 +147,16 @@ def test_invalid_commands_raise_errors(tmp_path: Path, arguments: list[str], mes
     assert not (tmp_path / "map" / "labels.jsonl").exists()
 
 
-def test_labels_are_exported_to_csv_only(tmp_path: Path) -> None:
+def test_labels_are_exported_to_rasa(tmp_path: Path) -> None:
+    folder = save_map(tmp_path / "map")
+    run("labels", "name", folder, 0, "boats")
+    run("labels", "set", folder, 36, "--name", "out_of_scope")
+    assert "13 dialogues, 13 utterances" in run("labels", "export", folder, "--out", tmp_path / "nlu.yml")
+    sections = yaml.safe_load((tmp_path / "nlu.yml").read_text(encoding="utf-8"))["nlu"]
+    assert [section["intent"] for section in sections] == ["boats", "out_of_scope"]
+    assert sections[1]["examples"] == "- zebra quartz 0 violin\n"
+
+
+def test_labels_are_exported_to_csv_and_rasa_only(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["labels", "export", str(tmp_path), "--out", str(tmp_path / "labels.xlsx")])
     assert result.exit_code == 2 and "does not end in .csv" in result.output

@@ -1,12 +1,14 @@
 """Maps: distinct texts, storage, and comparison with an earlier map."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.helpers.families import WORDS, nudged
 from tests.helpers.topic_texts import TOPICS, TopicEncoder, texts_about
 from turnwise.assist.map.utterance_map import (
     JOURNAL,
@@ -20,7 +22,9 @@ from turnwise.assist.map.utterance_map import (
     sample_utterances,
 )
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.models.encoder import Encoder
 from turnwise.models.identity import EncoderMismatchError
+from turnwise.models.vector_cache import VectorCache
 
 OLD = [text for topic in ("parcel", "hotel", "card") for text in texts_about(topic, 40)]
 
@@ -143,7 +147,8 @@ def test_incomplete_folder_is_not_a_map(earlier: UtteranceMap, tmp_path: Path, m
     earlier.save(tmp_path / "map")
     with monkeypatch.context() as patched:
         patched.setattr(
-            "turnwise.assist.map.utterance_map.save_file", lambda *_: (_ for _ in ()).throw(OSError("no space left"))
+            "turnwise.assist.map.utterance_map.write_tensors",
+            lambda *_: (_ for _ in ()).throw(OSError("no space left")),
         )
         with pytest.raises(OSError, match="no space"):
             earlier.save(tmp_path / "map")
@@ -180,6 +185,20 @@ def test_maps_of_different_encoders_cannot_be_compared(earlier: UtteranceMap) ->
         make_map(TopicEncoder(), [], method="tsne")
     with pytest.raises(MapError, match="2 vectors for 1 distinct"):
         make_map(TopicEncoder(), ["a", "A"], method="tsne", vectors=np.eye(2, dtype=np.float32))
+
+
+def test_map_of_a_model_that_was_trained_further_cannot_be_compared(
+    tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tiny_folder("bert")
+    texts = [f"{first} {second}" for first in WORDS[:6] for second in WORDS[6:10]]
+    make_map(Encoder.load(folder, device="cpu"), texts, model=str(folder), method="tsne").save(tmp_path / "map")
+    saved = UtteranceMap.load(tmp_path / "map")
+    assert saved.encoder == Encoder.load(folder, device="cpu").identify()
+    make_map(VectorCache(Encoder.load(folder, device="cpu")), texts, method="tsne", earlier=saved)
+    for encoder, max_length in ((nudged(folder), None), (Encoder.load(folder, device="cpu"), 3)):
+        with pytest.raises(EncoderMismatchError, match=r"made with another encoder: .*turnwise map STORE --out DIR"):
+            make_map(encoder, texts, method="tsne", earlier=saved, max_length=max_length)
 
 
 def test_known_vectors_are_not_encoded_again(earlier: UtteranceMap) -> None:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.helpers.bag_of_words import BagOfWords
+from tests.helpers.families import nudged
 from turnwise import Dialogue, Responder, Turn
 from turnwise.assist.responses.answers import Answer, ResponderError, read_answers
 from turnwise.assist.responses.responder import DAMPING, FOLDING_SIMILARITY, rank_answers
@@ -385,6 +386,24 @@ def test_commands(sample_world: Any, small_model: str, tmp_path: Path) -> None:
     assert "no answer matches the filter" in run(*command, "--where", "source=nowhere").output
 
 
+def test_table_of_another_encoder_is_refused_until_it_is_rebuilt(
+    sample_world: Any, small_model: str, tmp_path: Path
+) -> None:
+    store, place = sample_world(20), tmp_path / "responses"
+    assert run("responses", "index", store, "--out", place, "--model", small_model).exit_code == 0
+    nudged(small_model).save(tmp_path / "tuned")
+    suggest = ("responses", "suggest", place, "hello", "--model", tmp_path / "tuned")
+    refused = run(*suggest)
+    assert isinstance(refused.exception, EncoderMismatchError)
+    for part in (f"another encoder: {small_model}", f"not {tmp_path / 'tuned'}", f"--out {place} --rebuild --model"):
+        assert part in str(refused.exception)
+    index = ("responses", "index", store, "--out", place, "--model", tmp_path / "tuned", "--json")
+    assert isinstance(run(*index).exception, EncoderMismatchError)
+    rebuilt = json.loads(run(*index, "--rebuild").stdout)
+    assert rebuilt["added"] == rebuilt["rows"] > 40
+    assert run(*suggest).exit_code == 0
+
+
 def test_command_errors(sample_world: Any, small_model: str, tmp_path: Path) -> None:
     def error_of(*arguments: object) -> str:
         result = run("responses", *arguments)
@@ -392,6 +411,8 @@ def test_command_errors(sample_world: Any, small_model: str, tmp_path: Path) -> 
         return f"{result.output} {result.exception}"
 
     assert "neither a store nor a file" in error_of("index", tmp_path / "nothing", "--out", tmp_path / "out")
+    typo = error_of("index", sample_world(20), "--speaker", "sistem", "--out", tmp_path / "out")
+    assert "choose from system, user. Did you mean system?" in typo
     assert "holds no responses" in error_of("suggest", tmp_path / "nothing", "hello")
     assert "expected key=value" in error_of("suggest", tmp_path, "hello", "--where", "source")
     assert "more than the 2" in error_of("suggest", tmp_path, "hello", "--k", 2)

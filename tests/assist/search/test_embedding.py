@@ -128,6 +128,8 @@ def test_turns_of_a_store(tmp_path: Path) -> None:
     np.testing.assert_array_equal([row["vector"] for row in rows], expected([row["text"] for row in rows]))
     users = open_text_source(tmp_path / "store", splits=["test"], speakers=["user"])
     assert [result[-1] for _, result in users.rows()] == ["a taxi", "now please"]
+    with pytest.raises(CorpusError, match=r"'usr': choose from .*Did you mean user\?"):
+        open_text_source(tmp_path / "store", speakers=["usr"])
 
 
 @settings(max_examples=25, deadline=None)

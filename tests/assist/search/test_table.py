@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.helpers.bag_of_words import BagOfWords
 from turnwise.assist.search.schema import FilterError, TableError, filter_sql
 from turnwise.assist.search.table import RECALL, VectorTable
-from turnwise.models.identity import EncoderMismatchError
+from turnwise.models.identity import EncoderIdentity, EncoderMismatchError
 
 COLUMNS = pa.schema([pa.field("text", pa.string()), pa.field("Turn", pa.int32())])
 SIZE = 6
@@ -186,14 +186,15 @@ def test_invalid_rows_are_rejected_and_nothing_is_written(tmp_path: Path) -> Non
 
 
 def test_table_that_does_not_fit_is_rejected(tmp_path: Path) -> None:
-    open_table(tmp_path, settings={"turns": "3"}, encoder=BagOfWords())
-    open_table(tmp_path, settings={"turns": "3"}, encoder=BagOfWords())
+    encoder, other = (EncoderIdentity.of(each) for each in (BagOfWords(), BagOfWords("other")))
+    open_table(tmp_path, settings={"turns": "3"}, encoder=encoder)
+    open_table(tmp_path, settings={"turns": "3"}, encoder=encoder)
     with pytest.raises(TableError, match="vector"):
         open_table(tmp_path, size=SIZE + 1)
     with pytest.raises(TableError, match="turns '3', not '4'"):
         open_table(tmp_path, settings={"turns": "4"})
     with pytest.raises(EncoderMismatchError, match="another encoder"):
-        open_table(tmp_path, settings={"turns": "3"}, encoder=BagOfWords("other"))
+        open_table(tmp_path, settings={"turns": "3"}, encoder=other)
     with pytest.raises(TableError, match="no column 'more'"):
         open_table(tmp_path, columns=pa.schema([pa.field("more", pa.string())]))
     (tmp_path / "file").write_text("")

@@ -23,6 +23,7 @@ from turnwise.core.dialogue import USER, Conversation, Dialogue, Turn, as_turns
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, Vectors
+from turnwise.models.identity import EncoderIdentity
 from turnwise.models.vector_cache import encode_distinct
 
 #: Dialogues that are encoded and committed together: at most so many are repeated after an interruption.
@@ -95,12 +96,27 @@ class Conversations:
         """Open the conversations in a database; create its tables if there are none.
 
         `uri` is a folder, or any address that LanceDB takes (`s3://bucket/path`, …). The encoder must be the one that
-        the table was written with; it reads `max_length` tokens per turn (None: its limit).
+        the table was written with, else `EncoderMismatchError` is raised. It reads `max_length` tokens per turn (None:
+        its limit), which must be as the table was written, else `TableError` is raised.
         """
         size = encoder.encode([USER], normalise=True).shape[1]
-        table = VectorTable.open(uri, TABLE, size=2 * size, columns=_COLUMNS, encoder=encoder)
+        table = VectorTable.open(
+            uri,
+            TABLE,
+            size=2 * size,
+            columns=_COLUMNS,
+            settings={"max_length": str(max_length)},
+            encoder=EncoderIdentity.of(encoder),
+            rebuild=f"turnwise conversations index STORE --out {uri} --rebuild",
+        )
         statistics = VectorTable.open(uri, _STATISTICS, size=1, columns=_STATISTICS_COLUMNS)
         return cls(table, statistics, encoder, max_length)
+
+    @staticmethod
+    def drop(uri: str | Path) -> None:
+        """Remove the conversations in a database, if there are any."""
+        for name in (TABLE, _STATISTICS):
+            VectorTable.drop(uri, name)
 
     def __init__(self, table: VectorTable, statistics: VectorTable, encoder: SupportsEncode, max_length: int | None):
         """Wrap tables; use `open` instead."""

@@ -1,5 +1,6 @@
 """The intent classifier: fitted on a few examples per intent, it returns decisions with reasons, or abstains."""
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,6 @@ from sklearn.exceptions import NotFittedError
 from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.decision import Decision, best_segmentation, combine_decisions, split_text
 from turnwise.assist.intents.examples import (
-    OUT_OF_SCOPE,
     IntentError,
     IntentExamples,
     IntentPair,
@@ -21,6 +21,7 @@ from turnwise.assist.intents.examples import (
     validate_vectors,
 )
 from turnwise.assist.intents.model import HeadName, IntentModel, IntentSettings
+from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, Vectors
@@ -297,6 +298,9 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise IntentError("texts must be a list, got a single string: pass [text]")
         if not len(texts):
             return np.empty((0, self.model_.examples.vectors.shape[1] if hasattr(self, "model_") else 0), np.float32)
+        for position, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise IntentError(f"texts[{position}] is {reprlib.repr(text)}: every text must be a string")
         strings = [str(text) for text in texts]
         return validate_vectors(self.encoder_.encode(strings, normalise=True, max_length=self.max_length), len(strings))
 

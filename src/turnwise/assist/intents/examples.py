@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.text import normalise_text
 from turnwise.core.types import Vectors
@@ -17,9 +18,6 @@ Scores = npt.NDArray[np.float64]
 
 #: A text and its intent.
 IntentPair = tuple[str, str]
-
-#: The label of texts that belong to none of the intents, in examples and in the output of `predict`.
-OUT_OF_SCOPE = "out_of_scope"
 
 #: Tolerance for the length of a normalised vector.
 _LENGTH_TOLERANCE = 1e-3

@@ -17,8 +17,9 @@ from sklearn.base import clone
 
 from turnwise.assist.intents.calibration import Reliability, compute_reliability
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import OUT_OF_SCOPE, Indices, IntentError, IntentExamples, Scores, validate_pairs
+from turnwise.assist.intents.examples import Indices, IntentError, IntentExamples, Scores, validate_pairs
 from turnwise.assist.intents.model import assign_folds
+from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.files import write_atomic
 from turnwise.core.html import render_page
 from turnwise.core.plots import MissingPlotsError, line_chart

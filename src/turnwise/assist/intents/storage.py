@@ -29,12 +29,13 @@ from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentError, IntentExamples, IntentPair, validate_pairs, validate_vectors
 from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticHead
+from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.files import read_json, sync_to_disk, write_atomic
 from turnwise.core.journal import Journal, read_entries
 from turnwise.core.model_names import is_packaged
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode, Vectors
-from turnwise.models.identity import EncoderIdentity
+from turnwise.models.identity import EncoderId, EncoderIdentity
 from turnwise.version import __version__
 
 _DESCRIPTION = "intents.json"
@@ -72,9 +73,11 @@ def save_classifier(classifier: IntentClassifier, folder: Path) -> None:
     vector_file = folder / f"vectors-{digest}.safetensors"
     vector_file.write_bytes(save(tensors))
     sync_to_disk(vector_file)
+    encoder_id = EncoderId.of(classifier.encoder_, classifier.max_length)
     description = {
         "turnwise": __version__,
         "encoder": encoder_name,
+        "encoder_id": None if encoder_id is None else asdict(encoder_id),
         "max_length": classifier.max_length,
         "tuning": None if tuning is None else asdict(tuning),
         **asdict(model.settings),
@@ -108,12 +111,8 @@ def load_classifier(folder: Path, encoder: SupportsEncode | None = None) -> Inte
 
     Raise IntentError if there is no classifier or it is damaged, EncoderMismatchError if the encoder is another one.
     """
-    if not is_classifier(folder):
-        raise IntentError(
-            f"{folder} holds no intent classifier (no {_DESCRIPTION}): create one with `turnwise intents fit`"
-        )
+    description = _read_description(folder)
     try:
-        description = read_json(folder / _DESCRIPTION)
         tensors = load_file(folder / description["vectors"])
         pairs = tuple((example["text"], example["intent"]) for example in description["examples"])
         examples = IntentExamples(pairs, validate_vectors(tensors["vectors"], len(pairs)))
@@ -131,13 +130,29 @@ def load_classifier(folder: Path, encoder: SupportsEncode | None = None) -> Inte
         name = str(folder / _ENCODER) if description["encoder"] is None else description["encoder"]
         classifier = IntentClassifier(name, max_length=description["max_length"], tuning=tuning, **asdict(settings))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise IntentError(f"{folder} is damaged ({type(error).__name__}: {error}): fit the classifier again") from error
+        raise _damaged(folder, error) from error
     classifier.encoder_ = classifier.load_encoder() if encoder is None else encoder
     texts = [text for text, _ in examples.pairs]
-    identity = EncoderIdentity.from_stored(texts, examples.vectors, classifier.max_length)
-    identity.check(classifier.encoder_, f"the classifier in {folder}")
+    encoder_id = EncoderId.from_json(description.get("encoder_id"))
+    identity = EncoderIdentity.from_stored(texts, examples.vectors, classifier.max_length, encoder_id)
+    identity.check(classifier.encoder_, f"the classifier in {folder}", f"turnwise intents fit FILE --out {folder}")
     classifier.model_ = model
     return classifier
+
+
+def _read_description(folder: Path) -> Any:
+    if not is_classifier(folder):
+        raise IntentError(
+            f"{folder} holds no intent classifier (no {_DESCRIPTION}): create one with `turnwise intents fit`"
+        )
+    try:
+        return read_json(folder / _DESCRIPTION)
+    except (OSError, ValueError) as error:
+        raise _damaged(folder, error) from error
+
+
+def _damaged(folder: Path, error: Exception) -> IntentError:
+    return IntentError(f"{folder} is damaged ({type(error).__name__}: {error}): fit the classifier again")
 
 
 # ---- folders that change
@@ -226,6 +241,23 @@ def read_classifier(folder: Path) -> IntentClassifier:
     return classifier
 
 
+def read_examples(folder: Path) -> list[IntentPair]:
+    """Read the examples of a classifier and its journal, without its encoder; those out of scope come last."""
+    description = _read_description(folder)
+    try:
+        pairs = [(example["text"], example["intent"]) for example in description["examples"]]
+    except (KeyError, TypeError) as error:
+        raise _damaged(folder, error) from error
+    examples = {(normalise_text(text), intent): (text, intent) for text, intent in pairs}
+    journal = folder / _JOURNAL
+    for key, (pair, is_added) in _last_changes(read_entries(journal), journal).items():
+        if is_added:
+            examples.setdefault(key, pair)
+        else:
+            examples.pop(key, None)
+    return sorted(examples.values(), key=lambda pair: (pair[1] == OUT_OF_SCOPE, pair[1]))
+
+
 def replace_classifier(classifier: IntentClassifier, folder: Path) -> None:
     """Write a fitted classifier to a folder, replacing a classifier and its journal that may be there."""
     with Journal(folder / _JOURNAL) as journal:
@@ -238,7 +270,14 @@ def _validate(examples: Sequence[IntentPair]) -> list[IntentPair]:
 
 
 def _apply_journal(classifier: IntentClassifier, entries: Sequence[dict[str, Any]], path: Path) -> None:
-    """Apply all changes at once: the last change of an example decides whether it exists."""
+    """Apply all changes at once."""
+    last = _last_changes(entries, path)
+    classifier.model_, _ = classifier.with_added([pair for pair, is_added in last.values() if is_added])
+    classifier.model_, _ = classifier.with_removed([pair for pair, is_added in last.values() if not is_added])
+
+
+def _last_changes(entries: Sequence[dict[str, Any]], path: Path) -> dict[IntentPair, tuple[IntentPair, bool]]:
+    """Return by example whether its last change adds it: that decides whether it exists."""
     last: dict[IntentPair, tuple[IntentPair, bool]] = {}
     for entry in entries:
         action = next((name for name in ("add", "remove") if name in entry), None)
@@ -246,5 +285,4 @@ def _apply_journal(classifier: IntentClassifier, entries: Sequence[dict[str, Any
             raise IntentError(f"{path} contains an entry that neither adds nor removes ({entry}): remove that line")
         for text, intent in entry[action]:
             last[normalise_text(text), intent] = (text, intent), action == "add"
-    classifier.model_, _ = classifier.with_added([pair for pair, is_added in last.values() if is_added])
-    classifier.model_, _ = classifier.with_removed([pair for pair, is_added in last.values() if not is_added])
+    return last

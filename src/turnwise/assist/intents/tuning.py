@@ -22,8 +22,9 @@ import torch
 from torch import nn
 
 from turnwise.assist.intents.calibration import CalibrationData
-from turnwise.assist.intents.examples import OUT_OF_SCOPE, IntentError, IntentExamples, IntentPair, validate_vectors
+from turnwise.assist.intents.examples import IntentError, IntentExamples, IntentPair, validate_vectors
 from turnwise.assist.intents.model import FOLDS, IntentModel, IntentSettings, assign_folds
+from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import OUT_OF_SCOPE
 from turnwise.assist.labelling.active_learning import Question, QuestionSelector
 from turnwise.assist.labelling.changes import (
     NO_GROUP,
@@ -31,10 +30,10 @@ from turnwise.assist.labelling.changes import (
 )
 from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import JOURNAL, UtteranceMap
+from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.files import csv_text, write_atomic
 from turnwise.core.journal import Journal
 from turnwise.core.text import normalise_text
-from turnwise.models.identity import EncoderIdentity
 
 __all__ = ["LabelGroup", "Labelling", "LabellingError", "Question"]
 
@@ -284,14 +283,17 @@ class Labelling:
         texts, intents = [self.map.utterances[row].text for row in rows], [str(labels[row]) for row in rows]
         if settings.get("tuning") is None and settings.get("max_length") is None and self._is_encoder(encoder):
             classifier = IntentClassifier(encoder, **settings | {"max_length": _UNLIMITED_LENGTH})
-            return classifier.fit(texts, intents, vectors=self.map.vectors[rows])
+            classifier.fit(texts, intents, vectors=self.map.vectors[rows])
+            # a model that was trained again has the name of the map's encoder, but other vectors
+            if self.map.encoder is None or self._is_encoder(classifier.encoder_):
+                return classifier
         return IntentClassifier(encoder, **settings).fit(texts, intents)
 
     def _is_encoder(self, encoder: Any) -> bool:
         """Return whether an encoder is the one that the map was made with."""
         if isinstance(encoder, str | Path):
             return str(encoder) == self.map.model
-        return EncoderIdentity.from_stored(self.map.texts, self.map.vectors).matches(encoder)
+        return self.map.identity().matches(encoder)
 
     def close(self) -> None:
         """Allow another process to open the labels; an empty journal is removed."""

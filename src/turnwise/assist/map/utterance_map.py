@@ -14,18 +14,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from turnwise.assist.map.clustering import NO_CLUSTER, Cluster, Labels, Outliers, describe_clusters, find_clusters
 from turnwise.assist.map.reduction import DimensionReduction, Method
 from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import read_json, sync_to_disk, write_atomic
+from turnwise.core.files import read_json, sync_to_disk, write_atomic, write_tensors
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode, Vectors
-from turnwise.models.identity import EncoderIdentity
+from turnwise.models.identity import EncoderId, EncoderIdentity
 from turnwise.version import __version__
 
 FORMAT = 1
@@ -80,6 +80,7 @@ class UtteranceMap:
     seed: int = 0  # of the random initialisation
     new: npt.NDArray[np.bool_] | None = None  # whether no earlier text is similar; None without an earlier map
     comparison: MapComparison | None = None  # with the earlier map; None without one
+    encoder: EncoderId | None = None  # None: the encoder has no id, or an earlier version made the map
 
     def __len__(self) -> int:
         return len(self.utterances)
@@ -94,6 +95,10 @@ class UtteranceMap:
         """The occurrences of each text."""
         return np.array([utterance.count for utterance in self.utterances], np.int64)
 
+    def identity(self, max_length: int | None = None) -> EncoderIdentity:
+        """Return the identity of its encoder; `max_length` are the tokens of a text, as the map was made."""
+        return EncoderIdentity.from_stored(self.texts, self.vectors, max_length, self.encoder)
+
     def save(self, folder: Path | str) -> None:
         """Write the map to a folder, replacing a map that is there; raise MapError if that is labelled."""
         folder = Path(folder)
@@ -102,13 +107,14 @@ class UtteranceMap:
         # map.json is removed first and written last: a folder that has it is complete
         (folder / DESCRIPTION).unlink(missing_ok=True)
         pq.write_table(self._to_table(), folder / UTTERANCES, compression="zstd")
-        save_file({"vectors": np.ascontiguousarray(self.vectors)}, folder / VECTORS)
+        write_tensors(folder / VECTORS, {"vectors": np.ascontiguousarray(self.vectors)})
         for name in (UTTERANCES, VECTORS):
             sync_to_disk(folder / name)
         description = {
             "format": FORMAT,
             "turnwise": __version__,
             "model": self.model,
+            "encoder": None if self.encoder is None else asdict(self.encoder),
             "method": self.method,
             "seed": self.seed,
             "texts": len(self),
@@ -143,6 +149,7 @@ class UtteranceMap:
             description["seed"],
             None if comparison is None else table["new"].to_numpy(),
             None if comparison is None else MapComparison(**_with_tuples(comparison, "before")),
+            EncoderId.from_json(description.get("encoder")),
         )
 
     def _to_table(self) -> pa.Table:
@@ -258,7 +265,7 @@ def make_map(
         if len(earlier) < 2:
             raise MapError("the earlier map has a single text: a comparison needs at least two")
         name = f"the earlier map ({earlier.model})" if earlier.model else "the earlier map"
-        EncoderIdentity.from_stored(earlier.texts, earlier.vectors, max_length).check(encoder, name)
+        earlier.identity(max_length).check(encoder, name, "turnwise map STORE --out DIR")
     distinct = [utterance.text for utterance in utterances]
     if vectors is None:
         vectors = _encode(encoder, distinct, max_length, progress)
@@ -275,7 +282,8 @@ def make_map(
     progress("naming clusters", 0)
     clusters = describe_clusters(distinct, labels, vectors, [utterance.count for utterance in utterances])
     progress("naming clusters", 1, 1)
-    return UtteranceMap(utterances, vectors, points, labels, clusters, model, method, seed, new, comparison)
+    identity = EncoderId.of(encoder, max_length)
+    return UtteranceMap(utterances, vectors, points, labels, clusters, model, method, seed, new, comparison, identity)
 
 
 def _encode(encoder: SupportsEncode, texts: Sequence[str], max_length: int | None, progress: Progress) -> Vectors:

@@ -30,6 +30,7 @@ from turnwise.assist.search.table import SearchHit, VectorTable
 from turnwise.core.dialogue import SYSTEM, Conversation, Dialogue, EncoderInput, as_turns, response_turns
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
+from turnwise.models.identity import EncoderIdentity
 from turnwise.models.vector_cache import encode_distinct
 
 #: Turns before an answer that make up its situation.
@@ -107,6 +108,8 @@ class Responder:
     ) -> "Responder":
         """Open a table of answers; create it if there is none.
 
+        Raise `EncoderMismatchError` if the table was written with another encoder.
+
         Args:
             uri: a folder, or any address that LanceDB takes (`s3://bucket/path`, `gs://…`).
             encoder: the encoder that the table was written with.
@@ -120,9 +123,21 @@ class Responder:
         size = encoder.encode(["size"], normalise=True).shape[1]
         settings = {"turns": str(turns), "max_length": str(max_length)}
         table = VectorTable.open(
-            uri, TABLE, size=size, columns=answer_columns(size), settings=settings, encoder=encoder, storage=storage
+            uri,
+            TABLE,
+            size=size,
+            columns=answer_columns(size),
+            settings=settings,
+            encoder=EncoderIdentity.of(encoder),
+            rebuild=f"turnwise responses index STORE --out {uri} --rebuild",
+            storage=storage,
         )
         return cls(table, encoder, reranker, turns, max_length)
+
+    @staticmethod
+    def drop(uri: str | Path, *, storage: Mapping[str, str] | None = None) -> None:
+        """Remove a table of answers, if there is one."""
+        VectorTable.drop(uri, TABLE, storage=storage)
 
     def __len__(self) -> int:
         return len(self.table)

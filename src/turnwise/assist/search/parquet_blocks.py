@@ -22,7 +22,7 @@ from pyarrow import fs
 from turnwise.assist.search.embedding import EmbeddingError
 from turnwise.assist.search.schema import rows_to_table
 from turnwise.corpus.rows import dialogues_from_batch
-from turnwise.corpus.store import Store, is_store, read_corpus
+from turnwise.corpus.store import Store, is_store, read_corpus, require_speakers
 from turnwise.corpus.text_sources import TURN_SCHEMA, EncoderInput, turn_rows
 
 #: Columns that are added to those of the input.
@@ -234,6 +234,7 @@ def open_corpus(
 
 def _open_store(folder: Path, splits: Sequence[str], speakers: Sequence[str], block_rows: int) -> ParquetCorpus:
     store = Store(folder)
+    require_speakers([store], speakers)
     if splits:
         read_corpus(folder, splits=splits)  # rejects a split that no dialogue is in
     filesystem = fs.LocalFileSystem()

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.types import SupportsEncode, Vectors
+from turnwise.core.types import Vectors
 from turnwise.models.identity import EncoderIdentity
 
 #: The columns that every table has.
 KEY, VECTOR = "key", "vector"
 
-#: Schema metadata: the caller's settings, and a vector that identifies the encoder.
+#: Schema metadata: the caller's settings, and what identifies the encoder.
 SETTINGS, _PROBE = b"turnwise", b"turnwise-probe"
 
 #: Values by column (a list for alternatives, None for rows without a value), or an SQL expression.
@@ -33,20 +33,26 @@ class FilterError(TurnwiseError):
 
 
 def make_schema(
-    size: int, columns: pa.Schema, settings: Mapping[str, str], encoder: SupportsEncode | None
+    size: int, columns: pa.Schema, settings: Mapping[str, str], encoder: EncoderIdentity | None
 ) -> pa.Schema:
     """Return the schema of a table; settings and the encoder's identity are stored in its metadata."""
     # LanceDB retries one of two concurrent insertions of the same key if it knows the primary key.
     key = pa.field(KEY, pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"})
     vector = pa.field(VECTOR, pa.list_(pa.float32(), size), nullable=False)
-    probe = [] if encoder is None else EncoderIdentity.of(encoder).to_json()
+    probe = [] if encoder is None else encoder.to_json()
     return pa.schema(
         [key, vector, *columns], metadata={SETTINGS: json.dumps(dict(settings)), _PROBE: json.dumps(probe)}
     )
 
 
-def check_schema(actual: pa.Schema, expected: pa.Schema, table: str) -> None:
-    """Raise `TableError` if a table's columns or settings differ, `EncoderMismatchError` if its encoder does."""
+def check_schema(actual: pa.Schema, expected: pa.Schema, table: str, rebuild: str = "") -> None:
+    """Raise `EncoderMismatchError` if a table's encoder differs, `TableError` if its columns or settings do.
+
+    `rebuild` is the command that builds the table again.
+    """
+    probes = [json.loads((schema.metadata or {}).get(_PROBE, b"[]")) for schema in (actual, expected)]
+    if all(probes):
+        EncoderIdentity.from_json(probes[0]).check(EncoderIdentity.from_json(probes[1]), table, rebuild)
     for field in expected:
         if field.name not in actual.names:
             raise TableError(
@@ -64,9 +70,6 @@ def check_schema(actual: pa.Schema, expected: pa.Schema, table: str) -> None:
                 f"{table} was written with {name} {stored.get(name)!r}, not {value!r}: use that value, "
                 "choose another folder, or remove it and index again"
             )
-    probes = [json.loads((schema.metadata or {}).get(_PROBE, b"[]")) for schema in (actual, expected)]
-    if all(probes):
-        EncoderIdentity.from_json(probes[0]).check(EncoderIdentity.from_json(probes[1]), table)
 
 
 def normalise(vectors: Vectors, size: int) -> Vectors:

@@ -35,7 +35,8 @@ from turnwise.assist.search.schema import (
 )
 from turnwise.core.files import sync_to_disk
 from turnwise.core.progress import Progress, silent
-from turnwise.core.types import SupportsEncode, Vectors
+from turnwise.core.types import Vectors
+from turnwise.models.identity import EncoderIdentity
 
 #: Rows up to which every search is exact.
 EXACT_UP_TO = 100_000
@@ -79,7 +80,8 @@ class VectorTable:
         size: int,
         columns: pa.Schema,
         settings: Mapping[str, str] | None = None,
-        encoder: SupportsEncode | None = None,
+        encoder: EncoderIdentity | None = None,
+        rebuild: str = "",
         storage: Mapping[str, str] | None = None,
     ) -> "VectorTable":
         """Open a table; create it if there is none; raise `TableError` if an existing one does not fit.
@@ -87,11 +89,12 @@ class VectorTable:
         `uri` is a folder, or any address that LanceDB takes (`s3://bucket/path`, `gs://…`, `az://…`, `memory://`), and
         `storage` its options for object storage, such as keys and an endpoint (None: from the environment). `columns`
         are the columns besides `key` and `vector`; their names must not start with an underscore. `settings` are stored
-        in a new table and compared with those of an existing one. A table that another encoder wrote is rejected.
+        in a new table and compared with those of an existing one. A table that another encoder wrote is rejected;
+        `rebuild` is the command that builds it again, for the message.
         """
         schema = make_schema(size, columns, settings or {}, encoder)
         table = _open_table(str(uri), name, storage, schema)
-        check_schema(table.schema, schema, f"{uri}, table {name}")
+        check_schema(table.schema, schema, f"{uri}, table {name}", rebuild)
         return cls(str(uri), name, table)
 
     @classmethod
@@ -101,6 +104,13 @@ class VectorTable:
         if folder is not None:
             return folder.is_dir()
         return _open_table(str(uri), name, storage, None) is not None
+
+    @classmethod
+    def drop(cls, uri: str | Path, name: str, *, storage: Mapping[str, str] | None = None) -> None:
+        """Remove a table with all its rows, if there is one."""
+        if cls.exists(uri, name, storage=storage):
+            with _reporting(f"{uri}, table {name} cannot be removed"):
+                _connect(str(uri), storage).drop_table(name)
 
     def __init__(self, uri: str, name: str, table: Any):
         """Wrap a LanceDB table; use `open` instead."""
@@ -270,17 +280,20 @@ class VectorTable:
 
 def _open_table(uri: str, name: str, storage: Mapping[str, str] | None, schema: pa.Schema | None) -> Any:
     """Return a LanceDB table; if there is none, a new one with a schema, or None without one."""
-    try:
-        import lancedb
-    except ImportError as error:
-        raise TableError("vector tables need LanceDB: pip install 'turnwise[serve]'") from error
-    options = dict(storage or {}) or None
     with _reporting(f"{uri} cannot be opened as a LanceDB database"):
-        database = lancedb.connect(uri, read_consistency_interval=_CONSISTENCY, storage_options=options)
+        database = _connect(uri, storage)
         try:
             return database.open_table(name)
         except ValueError:  # there is none; another process may create it at the same time
             return None if schema is None else database.create_table(name, schema=schema, exist_ok=True)
+
+
+def _connect(uri: str, storage: Mapping[str, str] | None) -> Any:
+    try:
+        import lancedb
+    except ImportError as error:
+        raise TableError("vector tables need LanceDB: pip install 'turnwise[serve]'") from error
+    return lancedb.connect(uri, read_consistency_interval=_CONSISTENCY, storage_options=dict(storage or {}) or None)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, T5EncoderModel
 
-from turnwise.core.files import write_json
+from turnwise.core.files import reset_permissions, write_json
 from turnwise.models.backbone.attention import HEAD_SIZES, TRITON, UNPADDED, StreamShape, attention_at
 from turnwise.models.backbone.source import BackboneError, check_model_folder, locate_model
 from turnwise.models.backbone.stream import TokenStream, to_device
@@ -190,6 +190,8 @@ class Backbone(nn.Module):
     def save_transformer(self, folder: Path, max_length: int) -> None:
         """Write the model, the tokenizer and the maximum length, as sentence-transformers reads them."""
         self.model.save_pretrained(folder)
+        for path in folder.glob("*.safetensors"):
+            reset_permissions(path)
         self.tokenizer.save_pretrained(folder)
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
 

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from turnwise.core.files import write_json
+from turnwise.core.files import write_json, write_tensors
 from turnwise.core.types import Vectors
 from turnwise.models.backbone.backbone import Backbone, Layers
 from turnwise.models.backbone.source import STATIC, BackboneError, write_modules
@@ -230,7 +230,7 @@ class StaticBackbone(ExportedBackbone):
     def save(self, folder: Path, normalise: bool) -> None:
         """Write the table, the tokenizer, and the files that model2vec and sentence-transformers need."""
         unfinished = folder / f".writing-{STATIC_FILE}"
-        save_file({"embeddings": np.ascontiguousarray(self.table[:, :-1].cpu().numpy())}, unfinished)
+        write_tensors(unfinished, {"embeddings": np.ascontiguousarray(self.table[:, :-1].cpu().numpy())})
         unfinished.replace(folder / STATIC_FILE)
         self.tokenizer.backend_tokenizer.save(str(folder / _TOKENIZER_FILE))
         settings = {

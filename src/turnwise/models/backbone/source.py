@@ -7,11 +7,10 @@ from pathlib import Path
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
-from safetensors.torch import save_file
 from torch import nn
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import read_json, write_json
+from turnwise.core.files import read_json, write_json, write_tensors
 from turnwise.core.model_names import MINILM, PACKAGED_MODELS, is_packaged
 from turnwise.corpus.membership import TrainingData
 
@@ -130,7 +129,7 @@ def write_dense(folder: Path, linear: nn.Linear, activation: str, **settings: st
     activation = f"torch.nn.modules.{activation}"
     write_json(folder / "config.json", {**sizes, "activation_function": activation, **settings})
     weights = {f"linear.{key}": value.contiguous() for key, value in linear.state_dict().items()}
-    save_file(weights, folder / "model.safetensors")
+    write_tensors(folder / "model.safetensors", weights)
 
 
 def write_modules(folder: Path, classes: Sequence[str]) -> None:

@@ -7,8 +7,8 @@ from fastapi import Path, Response
 from pydantic import Field, model_validator
 
 from turnwise.assist.intents.decision import Decision
-from turnwise.assist.intents.examples import OUT_OF_SCOPE
 from turnwise.assist.intents.storage import IntentFolder
+from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.serve.errors import ServiceError, configured, error_responses
 from turnwise.serve.models import LoadedModels, ServedIntents
 from turnwise.serve.schemas import (
