@@ -16,15 +16,15 @@ class Gate:
 
     def __init__(self, monkeypatch: MonkeyPatch):
         self.reached, self.opened, self.fails = threading.Event(), threading.Event(), False
-        self._write = checkpoint_module.save_file
-        monkeypatch.setattr(checkpoint_module, "save_file", self)
+        self._write = checkpoint_module.write_tensors
+        monkeypatch.setattr(checkpoint_module, "write_tensors", self)
 
-    def __call__(self, tensors: dict[str, torch.Tensor], path: Path) -> None:
+    def __call__(self, path: Path, tensors: dict[str, torch.Tensor]) -> None:
         self.reached.set()
         assert self.opened.wait(30)
         if self.fails:
             raise OSError(28, "No space left on device")
-        self._write(tensors, path)
+        self._write(path, tensors)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import turnwise
 from tests.helpers import HANG_SECONDS
 from tests.helpers.processes import start, start_command
 from tests.helpers.tiny import (
@@ -32,6 +33,7 @@ from tests.helpers.tiny import (
     start_step,
     weights,
 )
+from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import Corpus
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
@@ -316,15 +318,15 @@ def test_an_interruption_saves_and_says_how_to_resume(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_reported_and_the_last_checkpoint_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = checkpoint_module.save_file
+    real = checkpoint_module.write_tensors
 
-    def full(tensors: object, path: Path) -> None:
+    def full(path: Path, tensors: dict[str, torch.Tensor]) -> None:
         if "000000004" in str(path.parent) or fills:
             raise OSError(28, "No space left on device")
-        real(tensors, path)  # type: ignore[arg-type]
+        real(path, tensors)
 
     fills: list[int] = []
-    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    monkeypatch.setattr(checkpoint_module, "write_tensors", full)
 
     def progress(what: str, done: int, total: int | None = None) -> None:
         if done == 3:
@@ -365,6 +367,64 @@ def test_folders_with_other_content_are_rejected(tmp_path: Path) -> None:
         train(recipe(), corpus(), tmp_path / "run")
     with pytest.raises(TrainingError, match="differs from the given recipe"):
         train(recipe("dse", "seed=2"), corpus(), tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_that_fails_before_its_first_checkpoint_does_not_block_its_folder(tmp_path: Path, resume: bool) -> None:
+    failing = recipe("dse", "learning_rate=1e30", "steps=20", "keep_best=score")
+    with pytest.raises(TrainingError, match="the loss is nan"):
+        train(failing, corpus(), tmp_path / "run", resume=resume, probe=lambda _: {"score": 1.0})
+    # what is left tells why it failed
+    assert load_recipe(tmp_path / "run" / "failed.yaml") == failing
+    assert read_metrics(tmp_path / "run")
+    with pytest.raises(TrainingError, match="the loss is nan"):
+        train(failing, corpus(), tmp_path / "run", resume=resume)
+    train(recipe(), corpus(), tmp_path / "run", resume=resume)
+    train(recipe(), corpus(), tmp_path / "new")
+    assert are_identical(weights(tmp_path / "run"), weights(tmp_path / "new"))
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {path.name for path in (tmp_path / "new").iterdir()}
+    assert read_metrics(tmp_path / "run")[0]["step"] == 1
+
+
+def test_all_files_of_a_run_have_the_usual_permissions(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        train(recipe("tadse"), corpus(), tmp_path / "run")
+    finally:
+        os.umask(before)
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert len([path for path in files if path.suffix == ".safetensors"]) >= 4
+    assert {path.name: path.stat().st_mode & 0o777 for path in files} == {path.name: 0o640 for path in files}
+
+
+def test_a_recipe_is_given_by_its_name_or_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(recipe().to_yaml())
+    turnwise.train(recipe(), corpus(), tmp_path / "object")
+    for name, given in (("path", path), ("text", str(path))):
+        turnwise.train(given, corpus(), tmp_path / name)
+        assert are_identical(weights(tmp_path / "object"), weights(tmp_path / name))
+    with pytest.raises(TurnwiseError, match=r"there is no recipe 'des'.* Did you mean dse\?"):
+        turnwise.train("des", corpus(), tmp_path / "typo")
+
+
+def test_other_files_are_never_removed_from_the_folder_of_a_failed_run(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="the loss is nan"):
+        train(recipe("dse", "learning_rate=1e30", "steps=20"), corpus(), tmp_path / "run")
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with pytest.raises(TrainingError, match="contains other files"):
+        train(recipe(), corpus(), tmp_path / "run")
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+
+
+def test_the_folder_of_a_killed_run_without_a_checkpoint_can_be_used_again(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.yaml").write_text(recipe().to_yaml())
+    with pytest.raises(TrainingError, match=r"no checkpoint yet: if it is not running any more, .*with --resume"):
+        train(recipe(), corpus(), tmp_path / "run")
+    train(recipe("dse", "seed=2"), corpus(), tmp_path / "run", resume=True)
+    assert load_recipe(tmp_path / "run" / "recipe.yaml").seed == 2
+    assert not (tmp_path / "run" / "failed.yaml").exists()
 
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:

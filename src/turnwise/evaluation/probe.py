@@ -8,9 +8,17 @@ from statistics import fmean
 from typing import cast
 
 from turnwise.core.types import SupportsEncode, SupportsScore
+from turnwise.corpus.readers.responses import Candidates
+from turnwise.corpus.store import is_store
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, candidate_datasets
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import IntentData, intent_datasets
+from turnwise.evaluation.datasets.intents import (
+    IntentData,
+    has_store_intents,
+    intent_datasets,
+    private_datasets,
+    store_intents,
+)
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.intents import DOT_PRODUCT, hold_out_tenth, prototype_intents
 from turnwise.evaluation.tasks.responses import rerank, rerank_adversarial
@@ -32,23 +40,25 @@ ProbeFunction = Callable[[ProbedModel], dict[str, float]]
 def make_probe(data: Path, reranks: bool = False) -> ProbeFunction:
     """Return a probe on the data sets in a folder.
 
-    For an encoder it computes few-shot intents, and sample responses by the last turn's cosine, on validation examples;
-    an intent data set without any is probed on a tenth of its training examples. For a re-ranker it uses the validation
-    contexts of every response-selection data set that is present, or of the folder itself if that is a
-    store, as they are and with UMS's adversaries, and averages over the data sets.
+    For an encoder it computes few-shot intents, and responses by the last turn's cosine, on validation examples; an
+    intent data set without any is probed on a tenth of its training examples. Intents are those of a few public data
+    sets, of private ones and of the folder itself if that is a store; responses are those of sample data or of a store
+    with a split 'valid'. For a re-ranker it uses the validation contexts of every response-selection data set that is
+    present, or of the folder itself if that is a store, as they are and with UMS's adversaries, and averages over the
+    data sets.
     """
     return _reranker_probe(data) if reranks else _encoder_probe(data)
 
 
 def _encoder_probe(data: Path) -> ProbeFunction:
-    known = intent_datasets()
-    intent_sets: list[IntentData] = [
-        _validation_data(known[name].load(data)) for name in INTENT_DATASETS if (data / known[name].folder).is_dir()
-    ]
-    sample = CANDIDATE_DATASETS["sample"]
-    responses = sample.load(data).valid[:ENCODER_CONTEXTS] if sample.is_present(data) else ()
+    intent_sets = [_validation_data(each) for each in _load_intents(data)]
+    name = "sample" if CANDIDATE_DATASETS["sample"].is_present(data) or not is_store(data) else data.resolve().name
+    responses = _load_responses(data, name, intent_sets)
     if not intent_sets and not responses:
-        raise DatasetError(f"{data} holds no data for a probe: no intent data set, no responses/")
+        raise DatasetError(
+            f"{data} holds no data for a probe: no intent data set, no responses/, and it is not a store that has a"
+            " split 'valid', or intents in its split 'train'"
+        )
 
     def probe(model: ProbedModel) -> dict[str, float]:
         encoder = cast(SupportsEncode, model)
@@ -58,9 +68,32 @@ def _encoder_probe(data: Path) -> ProbeFunction:
             for outcome in prototype_intents(encoder, each)
             if DOT_PRODUCT not in outcome.setting
         }
-        return values | (_values(rerank(encoder, responses, "sample", context="last")) if responses else {})
+        return values | (_values(rerank(encoder, responses, name, context="last")) if responses else {})
 
     return probe
+
+
+def _load_intents(data: Path) -> list[IntentData]:
+    known, private = intent_datasets(), private_datasets(data)
+    loaded = [known[name].load(data) for name in INTENT_DATASETS if (data / known[name].folder).is_dir()]
+    loaded += [each.load(data) for each in private.values()]
+    if has_store_intents(data):
+        store = store_intents(data)
+        loaded += [store] if store.train else []
+    return loaded
+
+
+def _load_responses(data: Path, name: str, intent_sets: Sequence[IntentData]) -> Sequence[Candidates]:
+    """Return contexts with candidate responses; of sample data, or of the folder itself if it is a store."""
+    dataset = candidate_datasets(data).get(name)
+    if dataset is None or not dataset.is_present(data):
+        return ()
+    try:
+        return dataset.load(data).valid[:ENCODER_CONTEXTS]
+    except DatasetError:
+        if intent_sets and name != "sample":  # a store with too few dialogues to draw candidates from
+            return ()
+        raise
 
 
 def _validation_data(data: IntentData) -> IntentData:

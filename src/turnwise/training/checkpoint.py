@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import read_json, sha256, sync_to_disk, write_atomic, write_json
+from turnwise.core.files import read_json, sha256, sync_to_disk, write_atomic, write_json, write_tensors
 from turnwise.core.plots import write_chart
 from turnwise.corpus.membership import TrainingData
 from turnwise.corpus.store import Corpus
@@ -38,6 +38,16 @@ CHECKPOINTS = "checkpoints"
 #: A file with the corpus's identity, written when training is finished and the model's files are complete.
 TRAINED = "trained"
 
+#: The recipe of a run, and its name once the run has failed without a checkpoint.
+RECIPE = "recipe.yaml"
+FAILED = "failed.yaml"
+
+#: The folder of tokenised texts, which the next run in the folder can use.
+TOKENS = "tokens"
+
+#: What a run that failed without a checkpoint may have written, besides `TOKENS`.
+_LEFTOVERS = (FAILED, "metrics.jsonl", "tensorboard", CHECKPOINTS, BEST)
+
 _MANIFEST = "manifest.json"
 _UNFINISHED = ".writing"
 
@@ -49,24 +59,56 @@ class CheckpointError(TurnwiseError):
     """A checkpoint cannot be written or read."""
 
 
-def claim_folder(out: Path, recipe: Recipe, resume: bool) -> None:
-    """Create the folder of a run and write its recipe, or check that it is the folder of the run to resume."""
-    path = out / "recipe.yaml"
+def claim_folder(out: Path, recipe: Recipe, resume: bool) -> bool:
+    """Create the folder of a run and write its recipe, or check that it is the folder of the run to resume.
+
+    Return whether the run is new. What is left of a run that failed without a checkpoint is removed.
+    """
+    path = out / RECIPE
     if path.is_file():
+        has_progress = _has_progress(out)
+        if not resume and not has_progress:
+            raise TrainingError(
+                f"{out} contains a run that has no checkpoint yet: if it is not running any more, start again with"
+                " --resume, also with another recipe"
+            )
         if not resume:
             raise TrainingError(f"{out} already contains a run: continue it with --resume, or choose another --out")
-        if load_recipe(path) != recipe:
+        if load_recipe(path) == recipe:
+            return False
+        if has_progress:
             raise TrainingError(f"{path} differs from the given recipe: resume a run with the recipe it started with")
-        return
-    if out.is_dir() and any(out.iterdir()):
+        release_folder(out)
+    names = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
+    if names and not (FAILED in names and names <= {*_LEFTOVERS, TOKENS}):
         raise TrainingError(f"{out} contains other files: choose a new or empty folder")
+    for leftover in (out / name for name in names - {TOKENS}):
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+        else:
+            leftover.unlink()
     out.mkdir(parents=True, exist_ok=True)
     path.write_text(recipe.to_yaml(), encoding="utf-8")
+    return True
+
+
+def release_folder(out: Path) -> None:
+    """Let another run use the folder of one that has failed, unless there is a checkpoint to resume from."""
+    if not _has_progress(out):
+        with contextlib.suppress(OSError):  # of the two errors, report why the run failed
+            (out / RECIPE).replace(out / FAILED)
+        shutil.rmtree(out / FIRST, ignore_errors=True)
+
+
+def _has_progress(out: Path) -> bool:
+    """Return whether a run, or its first stage, has saved a state that it can be resumed from, or a model."""
+    saved = latest_checkpoint(out / CHECKPOINTS) is not None or any((out / name).exists() for name in (TRAINED, EPOCHS))
+    return saved or ((out / FIRST).is_dir() and _has_progress(out / FIRST))
 
 
 def expect_finished(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
     """Raise TrainingError unless a folder contains the finished model of a first stage on a corpus."""
-    if not (folder / TRAINED).is_file() or load_recipe(folder / "recipe.yaml") != recipe:
+    if not (folder / TRAINED).is_file() or load_recipe(folder / RECIPE) != recipe:
         raise TrainingError(
             f"{folder} does not contain the finished first stage of the recipe: train it first, or remove it"
         )
@@ -76,7 +118,7 @@ def expect_finished(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
 
 def saved_epochs(run: Path) -> dict[int, Path]:
     """Return the model folders that a run saved after its epochs; raises TrainingError if there are none."""
-    path = run / "recipe.yaml"
+    path = run / RECIPE
     if not path.is_file():
         raise TrainingError(f"{run} is not the folder of a run: give one that `turnwise train` wrote")
     folders = {int(folder.name): folder for folder in (run / EPOCHS).glob("*") if folder.name.isdigit()}
@@ -164,6 +206,7 @@ class RunFolder:
         setup = self._setup
         card = model_card(setup.recipe, setup.corpus.dialogues, setup.loaders[0].texts, self.path)
         self.save_model(self.path, card)
+        setup.encoder.name = str(self.path)
         write_chart(self.path / "curves.svg", lambda: plot_curves(self.path / "metrics.jsonl"))
         write_atomic(self.path / TRAINED, "\n".join(setup.corpus.identity))
 
@@ -218,7 +261,7 @@ def _write(folder: Path, step: int, tensors: TensorFiles, state: dict[str, Any],
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         for name, content in tensors.items():
-            save_file(content, unfinished / f"{name}.safetensors")
+            write_tensors(unfinished / f"{name}.safetensors", content)
         write_json(unfinished / "state.json", {"step": step, **state})
         write_json(unfinished / _MANIFEST, {path.name: sha256(path) for path in sorted(unfinished.iterdir())})
         for path in (*unfinished.iterdir(), unfinished):

@@ -27,17 +27,20 @@ from turnwise.training.checkpoint import (
     BEST,
     EPOCHS,
     FIRST,
+    TOKENS,
     TRAINED,
     CheckpointError,
     RunFolder,
     claim_folder,
     expect_finished,
+    release_folder,
 )
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.distributed import LONGEST_WAIT, Processes
 from turnwise.training.metrics import MetricsLog, StepMetrics, ThroughputMeter
-from turnwise.training.recipe import Recipe
+from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.setup import Model, TrainingSetup, select_corpus, set_up
+from turnwise.training.short_runs import warn_of_short_run
 from turnwise.training.step import TrainingStep
 
 #: Evaluates a model; returns metrics by name.
@@ -53,10 +56,11 @@ class _Options:
     resume: bool
     tensorboard: bool
     cache: Path
+    prefix: str = ""  # of the stage's keys in overrides, such as 'first.'
 
 
 def train(
-    recipe: Recipe,
+    recipe: Recipe | str | Path,
     corpus: Corpus,
     out: Path | str,
     *,
@@ -71,12 +75,13 @@ def train(
     """Train an encoder, or a re-ranker if the recipe has objectives of one.
 
     The model is saved in `out`, with `checkpoints/`, `metrics.jsonl`, `curves.svg` and `recipe.yaml`. If the recipe has
-    a first stage, it is trained before in the same way, in `out/first`.
+    a first stage, it is trained before in the same way, in `out/first`. A run with few steps or examples logs a
+    warning.
 
     Args:
-        recipe: the configuration.
+        recipe: the configuration, or what `load_recipe` takes: the name of a packaged recipe, or a YAML file.
         corpus: the training data.
-        out: the folder; must be new unless `resume`.
+        out: the folder; must be new or empty, or that of a run that failed without a checkpoint, unless `resume`.
         resume: continue from the newest checkpoint in `out`, or start if there is none.
         probe: evaluates the model before, after and every `probe_every` steps; not in the first stage.
         progress: receives the number of steps done.
@@ -90,9 +95,10 @@ def train(
             the run was interrupted (its state is saved), or a process was lost.
     """
     out = Path(out)
+    recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     with Processes(longest_wait) as processes:
         report = progress if processes.main else silent
-        options = _Options(processes, report, resume, tensorboard, Path(cache or out / "tokens"))
+        options = _Options(processes, report, resume, tensorboard, Path(cache or out / TOKENS))
         return _train_stage(recipe, corpus, out, options, Path(first) if first else None, probe).setup.model
 
 
@@ -102,17 +108,25 @@ def _train_stage(
     """Train the stages before a recipe, unless `first` is given, and then the recipe itself."""
     selected = TrainingCorpus.of(select_corpus(recipe, corpus), options.cache)
     processes = options.processes
+    is_new = False
     with processes.together():
         if processes.main:  # only: another process would take what this one has just written for an earlier run
-            claim_folder(out, recipe, options.resume)
-    start: str | Path = recipe.backbone
-    if recipe.first is not None:
-        start = first or _train_first_stage(recipe.first, corpus, out / FIRST, options)
-        expect_finished(start, recipe.first, corpus)
-    setup = set_up(recipe, selected, start, processes, options.progress)
-    trainer = Trainer(setup, out, resume=options.resume, tensorboard=options.tensorboard, progress=options.progress)
-    trainer.fit(probe)
-    trainer.finish()
+            is_new = claim_folder(out, recipe, options.resume)
+    try:
+        start: str | Path = recipe.backbone
+        if recipe.first is not None:
+            start = first or _train_first_stage(recipe.first, corpus, out / FIRST, options)
+            expect_finished(start, recipe.first, corpus)
+        setup = set_up(recipe, selected, start, processes, options.progress)
+        if processes.main:
+            warn_of_short_run(recipe, len(setup.loaders[0].examples), setup.steps, options.prefix)
+        trainer = Trainer(setup, out, resume=options.resume, tensorboard=options.tensorboard, progress=options.progress)
+        trainer.fit(probe)
+        trainer.finish()
+    except BaseException:
+        if is_new:
+            release_folder(out)
+        raise
     return trainer
 
 
@@ -125,7 +139,7 @@ def _train_first_stage(recipe: Recipe, corpus: Corpus, out: Path, options: _Opti
         options.progress(f"first stage: {what}", done, total)
 
     processes, describe_position = options.processes, options.processes.describe_position
-    trainer = _train_stage(recipe, corpus, out, replace(options, progress=report))
+    trainer = _train_stage(recipe, corpus, out, replace(options, progress=report, prefix=f"{options.prefix}first."))
     if trainer.interrupted:  # at its last step: the stage is finished, but the run is not
         raise TrainingInterruptedError(
             "interrupted after the first stage; the state is saved. Resume with the same command and --resume"

@@ -48,10 +48,14 @@ _LOOP_OPTIONS: dict[str, tuple[Any, float | None]] = {
 #: Keys with a minimum; None is allowed where the key allows it.
 _MINIMUM = {
     **dict.fromkeys(("steps", "log_every", "checkpoint_every", "keep", "workers", "max_length", "layers"), 1),
-    "least_turns": 1,
+    **dict.fromkeys(("least_turns", "tokens_per_forward"), 1),
+    **dict.fromkeys(("learning_rate", "head_learning_rate", "weight_decay", "seed"), 0),
     "batch_size": 2,
     "shuffle_buffer": SMALLEST_BUFFER,
 }
+
+#: Keys of probabilities, fractions and decay rates; None is allowed where the key allows it.
+_BELOW_ONE = ("warmup", "ema", "start_fraction", "dropout", "attention_dropout")
 
 #: Keys that a first stage takes from the recipe that it belongs to unless it sets them: they describe the run, not the
 #: method.
@@ -129,15 +133,18 @@ class Recipe:
         for key, minimum in _MINIMUM.items():
             value = getattr(self, key)
             if value is not None and value < minimum:
-                raise RecipeError(f"{key} must be {minimum} or more, got {value}")
+                raise RecipeError(f"{key} must be {minimum} or more{_or_null(key)}, got {value}")
         if not 0 < self.epochs < math.inf:
             raise RecipeError(f"epochs must be positive, got {self.epochs}")
+        if self.clip is not None and self.clip <= 0:
+            raise RecipeError(f"clip must be positive{_or_null('clip')}, got {self.clip}")
         for key, word in (("probe_every", "epoch"), ("frozen_layers", "half")):
             if getattr(self, key) != word and getattr(self, key) < 0:
                 raise RecipeError(f"{key} must be 0 or more, or {word}; got {getattr(self, key)}")
-        for key in ("warmup", "ema", "start_fraction"):
-            if not 0 <= getattr(self, key) < 1:
-                raise RecipeError(f"{key} must be at least 0 and below 1, got {getattr(self, key)}")
+        for key in _BELOW_ONE:
+            value = getattr(self, key)
+            if value is not None and not 0 <= value < 1:
+                raise RecipeError(f"{key} must be at least 0 and below 1{_or_null(key)}, got {value}")
         if not 0 < self.corpus_share <= 1:
             raise RecipeError(f"corpus_share must be above 0 and at most 1, got {self.corpus_share}")
         if self.pooling == "first-last":
@@ -243,6 +250,11 @@ class Recipe:
     def to_yaml(self) -> str:
         """Return the recipe with every key as YAML."""
         return yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True)
+
+
+def _or_null(key: str) -> str:
+    """Return ', or null' if a key of a recipe may have no value, else ''."""
+    return ", or null" if type(None) in typing.get_args(typing.get_type_hints(Recipe)[key]) else ""
 
 
 def _check_first_stage(first: Recipe, recipe: Recipe) -> None:

@@ -16,7 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.core.dialogue import USER, Slot, Turn
+from tests.helpers.bag_of_words import BagOfWords
+from tests.helpers.stores import write_store
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Slot, Turn
 from turnwise.corpus.slots.template import Template
 from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import (
@@ -491,13 +493,75 @@ def test_what_is_missing_is_named_with_its_home(tmp_path: Path) -> None:
         load_intents("mine", tmp_path)
 
 
-def test_the_probe_leaves_other_sets_alone(tmp_path: Path) -> None:
+def test_the_probe_leaves_other_public_sets_alone(tmp_path: Path) -> None:
     files = {
         path: content for name in ("atis", "massive", "snips_original") for path, content in layouts()[name].items()
     }
-    lay(tmp_path, files | {f"intents_csv/mine/{split}.csv": "text,intent\na,b\n" for split in ("train", "test")})
+    lay(tmp_path, files)
     with pytest.raises(DatasetError, match="holds no data for a probe"):
         make_probe(tmp_path)
+
+
+def test_the_probe_measures_private_sets(tmp_path: Path) -> None:
+    train = "".join(f"my {word} is lost,{word}\n" for word in ("card", "key") for _ in range(3))
+    lay(tmp_path, {f"intents_csv/mine/{split}.csv": f"text,intent\n{train}" for split in ("train", "valid", "test")})
+    values = make_probe(tmp_path)(BagOfWords())
+    assert values and all(name.startswith("mine ") and value == 100 for name, value in values.items())
+
+
+# --- stores
+
+
+def labelled_dialogue(number: int, split: str | None, intent: str, text: str) -> Dialogue:
+    turns = (Turn(USER, text, intent), Turn(SYSTEM, f"this is answer number {number}", "reply"), Turn(USER, "thanks"))
+    return Dialogue(f"{split} {number}", turns, split=split)
+
+
+def labelled_store(folder: Path, *splits: str | None) -> Path:
+    """Write a store of twelve dialogues per split, about cards and keys and something out of scope."""
+    topics = ("card", "key", OUT_OF_SCOPE)
+    return write_store(
+        folder,
+        [
+            labelled_dialogue(number, split, topics[number % 3], f"my {topics[number % 3]} is {split} {number // 6}")
+            for split in splits
+            for number in range(12)
+        ],
+    )
+
+
+def test_a_store_is_an_intent_data_set(tmp_path: Path) -> None:
+    store = labelled_store(tmp_path / "our-logs", "train", "valid", "test")
+    assert list(intent_datasets(store)) == [*KNOWN, "our-logs"]
+    data = load_intents("our-logs", store)
+    assert data.name == "our-logs"
+    for split in ("train", "valid", "test"):
+        # user turns only, each once
+        assert getattr(data, split) == tuple(
+            IntentUtterance(f"my {topic} is {split} {half}", topic) for half in (0, 1) for topic in ("card", "key")
+        )
+        assert getattr(data.out_of_scope, split) == tuple(f"my {OUT_OF_SCOPE} is {split} {half}" for half in (0, 1))
+
+
+def test_a_store_without_intents_or_splits_is_none(tmp_path: Path) -> None:
+    plain = write_store(tmp_path / "plain", [Dialogue("a", (Turn(SYSTEM, "hello", "greet"), Turn(USER, "hi")))])
+    assert list(intent_datasets(plain)) == KNOWN
+    with pytest.raises(DatasetError, match="holds no data for a probe"):
+        make_probe(plain)
+    unsplit = labelled_store(tmp_path / "unsplit", None)
+    with pytest.raises(DatasetError, match=r"unsplit has no user turn with an intent in split 'train'"):
+        load_intents("unsplit", unsplit)
+    untested = labelled_store(tmp_path / "untested", "train", "valid")
+    with pytest.raises(DatasetError, match=r"untested has no user turn with an intent in split 'test'"):
+        load_intents("untested", untested)
+    assert make_probe(untested)(BagOfWords())  # a probe reads no test data
+
+
+def test_the_probe_measures_a_store(tmp_path: Path) -> None:
+    values = make_probe(labelled_store(tmp_path / "our-logs", "train", "valid", "test"))(BagOfWords())
+    accuracies = [value for name, value in values.items() if name.startswith("our-logs ")]
+    assert len(accuracies) == 2 and min(accuracies) > 75  # of two intents
+    assert {"responses R10@1", "responses MRR"} <= set(values)
 
 
 # --- what does not fit

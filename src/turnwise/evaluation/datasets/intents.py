@@ -1,4 +1,4 @@
-"""Intent data sets in their authors' splits: public sets, sample data, and private ones as CSV files.
+"""Intent data sets in their authors' splits: public sets, sample data, and private ones as CSV files or a store.
 
 Sets that are corpora too are read by the corpora's readers. Where a data set marks slots, each example has them.
 Out-of-scope utterances are kept apart from the intents; `IntentData.with_out_of_scope` makes an intent of them.
@@ -13,11 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.dialogue import USER, Slot, Turn
+import pyarrow.compute as pc
+
+from turnwise.core.dialogue import OUT_OF_SCOPE, USER, Slot, Turn
 from turnwise.corpus.readers.annotations import Pieces, require_text, slot_spans
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.slots.template import Template
 from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.store import Store, is_store
 from turnwise.evaluation.datasets.dataset import (
     SPLITS,
     Dataset,
@@ -28,9 +31,8 @@ from turnwise.evaluation.datasets.dataset import (
     known_datasets,
     open_strict,
     read_json_lines,
+    store_dataset,
 )
-
-OUT_OF_SCOPE = "out_of_scope"
 
 #: The folder of private data sets in a folder of data sets.
 PRIVATE_FOLDER = "intents_csv"
@@ -99,7 +101,7 @@ def intent_datasets(data: Path | None = None) -> dict[str, Dataset[IntentData]]:
         data: a folder of data sets; what depends on its contents is added: `massive_LOCALE` for each further locale of
             MASSIVE, and a private data set NAME for each `intents_csv/NAME` with train.csv and test.csv (optionally
             valid.csv), with the columns text, intent and optionally template (the text with `{name}` for each slot's
-            value).
+            value). A store is a data set itself, by its folder's name, if user turns in it have intents.
     """
     datasets = dict(_KNOWN_DATASETS)
     if data is None:
@@ -112,8 +114,19 @@ def intent_datasets(data: Path | None = None) -> dict[str, Dataset[IntentData]]:
         description = {**massive, "files": [f"**/{locale}.jsonl"], "sha256": digest}
         read = partial(_read_corpus, "massive", locale=locale)
         datasets[name] = describe_dataset(name, description, _make_intent_data, read)
+    datasets |= private_datasets(data)
+    if has_store_intents(data):
+        name = data.resolve().name
+        differs = "it is made of the distinct user turns of a store that have an intent"
+        datasets[name] = store_dataset(name, ("manifest.json", "dialogues-*.parquet"), _read_store, differs)
+    return datasets
+
+
+def private_datasets(data: Path) -> dict[str, Dataset[IntentData]]:
+    """Return the private data sets in a folder of data sets, by name."""
+    datasets = {}
     for folder in sorted(path for path in (data / PRIVATE_FOLDER).glob("*") if path.is_dir()):
-        if folder.name in datasets:
+        if folder.name in _KNOWN_DATASETS:
             raise DatasetError(f"{folder} has the name of a public data set: rename it")
         datasets[folder.name] = _private_dataset(folder)
     return datasets
@@ -143,11 +156,16 @@ _Split = list[IntentUtterance]
 
 
 def _make_intent_data(name: str, *splits: _Split) -> IntentData:
-    """Return the data set with its out-of-scope rows set apart."""
-    train, valid, test = (tuple(row for row in split if row.intent != OUT_OF_SCOPE) for split in splits)
-    for split, rows in (("train", train), ("test", test)):
-        if not rows:
+    """Return the data set with its out-of-scope rows set apart; raises ValueError without training or test rows."""
+    data = _set_apart(name, *splits)
+    for split in ("train", "test"):
+        if not getattr(data, split):
             raise ValueError(f"there is no utterance in its {split} split")
+    return data
+
+
+def _set_apart(name: str, *splits: _Split) -> IntentData:
+    train, valid, test = (tuple(row for row in split if row.intent != OUT_OF_SCOPE) for split in splits)
     out_of_scope = (tuple(row.text for row in split if row.intent == OUT_OF_SCOPE) for split in splits)
     return IntentData(name, train, valid, test, OutOfScopeTexts(*out_of_scope))
 
@@ -294,6 +312,41 @@ def _located(path: Path, where: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise DatasetError(f"{path}, {where}: {error}") from None
+
+
+# ---- stores
+
+
+def has_store_intents(data: Path) -> bool:
+    """Return whether a folder is a store whose user turns have intents, and not that of sample data."""
+    if not is_store(data) or _KNOWN_DATASETS["sample"].is_present(data):
+        return False
+    for batch in Store(data).batches(["speakers", "intents"]):
+        speakers, intents = (batch.column(name).flatten() for name in ("speakers", "intents"))
+        if pc.any(pc.and_(pc.equal(speakers.dictionary_decode(), USER), intents.is_valid())).as_py():
+            return True
+    return False
+
+
+def store_intents(data: Path) -> IntentData:
+    """Return the distinct user turns of a store that have an intent, by split; other splits are left out."""
+    splits: dict[str | None, dict[IntentUtterance, None]] = {split: {} for split in SPLITS}
+    for dialogue in Store(data):
+        if dialogue.split in splits:
+            for turn in dialogue.turns:
+                if turn.speaker == USER and turn.intent is not None:
+                    splits[dialogue.split][IntentUtterance(turn.text, turn.intent)] = None
+    return _set_apart(data.resolve().name, *(list(splits[split]) for split in SPLITS))
+
+
+def _read_store(folder: Path) -> IntentData:
+    data = store_intents(folder)
+    for split in ("train", "test"):
+        if not getattr(data, split):
+            raise DatasetError(
+                f"{folder} has no user turn with an intent in split {split!r}: intents need the splits train and test"
+            )
+    return data
 
 
 # ---- the data sets

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.evaluation.datasets.dataset import DatasetError
-from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData
+from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.intents import (
     MAX_LENGTH,
