@@ -249,7 +249,7 @@ def stage_near_duplicates(folder: Path) -> str:
     from turnwise.corpus.hygiene import make_step
 
     step = make_step("near-duplicates")
-    kept = sum(step(dialogue) is not None for dialogue in _corpus(folder))
+    kept = sum(1 for _ in step(_corpus(folder)))
     return f"{kept:,} dialogues kept"
 
 

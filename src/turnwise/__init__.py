@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from turnwise.core.dialogue import Turn as Turn
     from turnwise.corpus.importing import import_corpus as import_corpus
     from turnwise.corpus.store import read_corpus as read_corpus
+    from turnwise.corpus.store import write_store as write_store
     from turnwise.evaluation.runner import evaluate as evaluate
     from turnwise.models.encoder import Encoder as Encoder
     from turnwise.models.reranker import Reranker as Reranker
@@ -35,6 +36,7 @@ _HOMES = {
     "Turn": "turnwise.core.dialogue",
     "import_corpus": "turnwise.corpus.importing",
     "read_corpus": "turnwise.corpus.store",
+    "write_store": "turnwise.corpus.store",
     "load_recipe": "turnwise.training.recipe",
     "train": "turnwise.training.loop",
     "evaluate": "turnwise.evaluation.runner",

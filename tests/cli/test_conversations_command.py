@@ -13,6 +13,7 @@ from turnwise.cli import app
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import StoreWriter
 from turnwise.models.encoder import Encoder
+from turnwise.models.identity import EncoderMismatchError
 
 
 @pytest.fixture
@@ -59,6 +60,17 @@ def test_index_similar_and_clusters(store: Path, tmp_path: Path) -> None:
     assert {row["dialogue"] for row in rows} == {each.id for each in dialogues(60)}
     assert sum(row["cluster"] == "-1" for row in rows) == printed["outside"]
     assert "60 conversations" in run(*arguments, "--top", 1)
+
+
+def test_rebuilding_replaces_the_table(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "table"
+    run("index", store, "--out", table)
+    monkeypatch.setattr(Encoder, "load", lambda *given, **named: BagOfWords("other"))
+    with pytest.raises(EncoderMismatchError, match=f"conversations index STORE --out {table} --rebuild"):
+        run("index", store, "--out", table, "--split", "train")
+    rebuilt = json.loads(run("index", store, "--out", table, "--split", "train", "--rebuild", "--json"))
+    assert rebuilt == {"read": 30, "added": 30, "dialogues": 30}
+    assert len(json.loads(run("similar", table, "about mast rope", "--json"))["conversations"]) == 5
 
 
 @pytest.mark.parametrize(

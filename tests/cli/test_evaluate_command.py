@@ -13,6 +13,7 @@ from scipy.stats import spearmanr
 from tests.helpers.command_line import Answer, run
 from tests.helpers.stores import write_store
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
+from turnwise.evaluation.probe import make_probe
 from turnwise.models.encoder import Encoder
 
 #: Keys of every row of results.json.
@@ -102,6 +103,19 @@ def test_a_store_is_ranked_by_its_own_candidates_and_by_next_turns(tiny: Path, t
     run("evaluate", tiny, "--task", "responses", "--data", store, "--out", tmp_path / "out")
     settings = {setting for _, _, setting, _ in rows(tmp_path / "out")}
     assert settings == {"0-shot similarity, history", "0-shot similarity, next turn"}
+
+
+def test_a_store_with_intents_is_evaluated_as_it_is_probed(tiny: Path, tmp_path: Path) -> None:
+    dialogues = [
+        Dialogue(f"{split} {number}", (Turn(USER, f"{topic} number {number}", topic),), split=split)
+        for split in ("train", "valid", "test")
+        for topic in ("card", "key")
+        for number in range(12)
+    ]
+    store = write_store(tmp_path / "our-logs", dialogues)
+    run("evaluate", tiny, "--task", "intents", "--data", store, "--out", tmp_path / "out")
+    assert {dataset for _, dataset, _, _ in rows(tmp_path / "out")} == {"our-logs"}
+    assert all(name.startswith("our-logs ") for name in make_probe(store)(Encoder.load(tiny, device="cpu")))
 
 
 def test_json_equals_results_json_and_has_every_key(measured: tuple[Path, Answer]) -> None:

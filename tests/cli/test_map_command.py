@@ -54,26 +54,13 @@ def test_maps_a_store_and_marks_new_texts_in_a_later_map(
     assert [cluster["name"] for cluster in printed["clusters"]] == [cluster.name for cluster in second.clusters]
 
 
-def test_invalid_input_is_reported(
-    store: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, run: Callable[..., tuple[str, str]]
-) -> None:
+def test_invalid_input_is_reported(store: Path, tmp_path: Path, run: Callable[..., tuple[str, str]]) -> None:
     assert "is not one of 'umap', 'tsne'" in run(store, "--out", tmp_path / "map", "--method", "pca", code=2)[1]
     assert "is not a store" in run(tmp_path, "--out", tmp_path / "map", code=1)[1]
     assert "is not a map" in run(store, "--out", tmp_path / "map", "--since", tmp_path, code=1)[1]
     assert "no dialogue is in split" in run(store, "--out", tmp_path / "map", "--split", "nowhere", code=1)[1]
-    unknown_speaker = run(
-        store,
-        "--out",
-        tmp_path / "map",
-        "--speaker",
-        "speaker_9",
-        "--model",
-        tiny_folder("bert"),
-        "--method",
-        "tsne",
-        code=1,
-    )
-    assert "there is no text to map" in unknown_speaker[1]
+    unknown_speaker = run(store, "--out", tmp_path / "map", "--speaker", "usr", code=1)[1]
+    assert "no turn is of the speaker 'usr': choose from system, user. Did you mean user?" in unknown_speaker
     (tmp_path / "labelled").mkdir()
     (tmp_path / "labelled" / "labels.jsonl").touch()
     assert "is labelled" in run(store, "--out", tmp_path / "labelled", code=1)[1]

@@ -133,6 +133,14 @@ def config(family: str) -> PreTrainedConfig:
     raise ValueError(family)
 
 
+def nudged(folder: Path | str) -> Encoder:
+    """Load an encoder and change its weights a little, as fine-tuning does: its vectors are almost the same."""
+    encoder = Encoder.load(folder, device="cpu")
+    with torch.no_grad():
+        next(encoder.parameters())[-1] += 1e-4
+    return encoder
+
+
 def plain_model(source: Path | PreTrainedConfig) -> PreTrainedModel:
     """The model as transformers runs it by default, from a folder or with random weights from a configuration."""
     if isinstance(source, Path):

@@ -121,14 +121,14 @@ def train_different(rank: int, recipe_files: list[Path], store: Path, places: li
 
 
 def train_on_full_disk(rank: int, recipe_file: Path, store: Path, place: Path) -> None:
-    real = checkpoint.save_file
+    real = checkpoint.write_tensors
 
-    def full(tensors: Any, path: Path) -> None:
+    def full(path: Path, tensors: Any) -> None:
         if (place / "checkpoints" / "step-000000002").is_dir():
             raise OSError(28, "No space left on device")
-        real(tensors, path)
+        real(path, tensors)
 
-    checkpoint.save_file = full
+    checkpoint.write_tensors = full
     train(load_recipe(recipe_file), read_corpus(store), place, longest_wait=LONGEST_WAIT)
 
 
