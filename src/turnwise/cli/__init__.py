@@ -21,12 +21,14 @@ from turnwise.cli.models import coherence_command, compress_command, embed_comma
 from turnwise.cli.output import quiet_transformers
 from turnwise.cli.responses import responses_app
 from turnwise.cli.serve import serve_command, serve_key_command
+from turnwise.cli.start import start_command
 from turnwise.cli.train import glove_command, recipes_command, train_command
 from turnwise.core.errors import TurnwiseError
 from turnwise.version import __version__
 
 # Plain help texts: typer's rich formatting takes longer to import than all commands together.
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.command("start")(start_command)
 app.add_typer(corpus_app, name="corpus")
 app.command("train")(train_command)
 app.command("recipes")(recipes_command)
@@ -86,7 +88,7 @@ def _options(
 ) -> None:
     """Dialogue representations: import conversations, train encoders and re-rankers, evaluate and use them.
 
-    Start with `turnwise corpus list` to see the readers, or with `turnwise corpus sample --out sample` to generate a
-    synthetic corpus that needs no download.
+    Begin with `turnwise start LOG`: it goes from a chat log to a page with a map, suggestions and intents.
+    `turnwise corpus sample --out sample` generates a synthetic corpus to try it with.
     """
     quiet_transformers()

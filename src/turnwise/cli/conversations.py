@@ -8,9 +8,9 @@ import typer
 from typer import Argument, Option
 
 import turnwise
-from turnwise.cli.options import AsJson, Model, Rebuild, Seed, Splits, out_file
+from turnwise.cli.options import AsJson, OptionalModel, Rebuild, Seed, Splits, TableOut, out_file
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
-from turnwise.core.model_names import DEFAULT_ENCODER
+from turnwise.cli.project import model_or_default, project_command, project_part
 
 if TYPE_CHECKING:
     from turnwise.assist.conversations.conversations import Conversations
@@ -23,11 +23,11 @@ Table = Annotated[str, Argument(help="Table folder, or its URI on object storage
 _EXAMPLES = 3
 
 
-@conversations_app.command("index")
+@conversations_app.command("index", cls=project_command("store"))
 def index_command(
     stores: Annotated[list[Path], Argument(help="Stores whose dialogues to index.")],
-    out: Annotated[str, Option(help="Table folder, or its URI on object storage (s3://…, gs://…).")],
-    model: Model = DEFAULT_ENCODER,
+    out: TableOut = None,
+    model: OptionalModel = None,
     split: Splits = None,
     rebuild: Rebuild = False,
     as_json: AsJson = False,
@@ -38,31 +38,32 @@ def index_command(
 
     Example: `turnwise conversations index stores/our-logs --out conversations`
     """
+    folder = out or str(project_part("conversations", "--out"))
     corpus = turnwise.read_corpus(*stores, splits=split or None)
     from turnwise.assist.conversations.conversations import Conversations
 
     with progress_bar() as progress:
         progress("loading the encoder", 0)
-        encoder = turnwise.Encoder.load(model)
+        encoder = turnwise.Encoder.load(model_or_default(model))
         if rebuild:
-            Conversations.drop(out)
-        result = Conversations.open(out, encoder).index(corpus, total=len(corpus), progress=progress)
+            Conversations.drop(folder)
+        result = Conversations.open(folder, encoder).index(corpus, total=len(corpus), progress=progress)
     rows = [
         ("read", f"{result.read:,} dialogues"),
         ("added", f"{result.added:,}; {result.read - result.added:,} were already there"),
         ("holds", f"{result.dialogues:,} dialogues"),
     ]
-    show(asdict(result), facts(out, rows), as_json=as_json)
+    show(asdict(result), facts(folder, rows), as_json=as_json)
 
 
-@conversations_app.command("similar")
+@conversations_app.command("similar", cls=project_command("conversations"))
 def similar_command(
     table: Table,
     turns: Annotated[
         list[str] | None, Argument(help="Conversation, one argument per turn; the last is the user's.")
     ] = None,
     dialogue: Annotated[str | None, Option(help="Instead of turns: id of a dialogue in the table.")] = None,
-    model: Model = DEFAULT_ENCODER,
+    model: OptionalModel = None,
     top: Annotated[int, Option(min=1, help="Number of conversations.")] = 5,
     source: Annotated[str | None, Option(help="Only conversations of this source.")] = None,
     split: Annotated[str | None, Option(help="Only conversations of this split.")] = None,
@@ -86,10 +87,10 @@ def similar_command(
     show({"conversations": data}, *blocks, as_json=as_json)
 
 
-@conversations_app.command("clusters")
+@conversations_app.command("clusters", cls=project_command("conversations"))
 def clusters_command(
     table: Table,
-    model: Model = DEFAULT_ENCODER,
+    model: OptionalModel = None,
     min_cluster_size: Annotated[
         int | None, Option(min=2, help="Conversations in the smallest cluster; by default depends on their number.")
     ] = None,
@@ -125,7 +126,7 @@ def clusters_command(
     show(data, *blocks, as_json=as_json)
 
 
-def _open(table: str, model: str) -> "Conversations":
+def _open(table: str, model: str | None) -> "Conversations":
     from turnwise.assist.conversations.conversations import TABLE, Conversations, ConversationsError
     from turnwise.assist.search.table import VectorTable
 
@@ -136,4 +137,4 @@ def _open(table: str, model: str) -> "Conversations":
 
     with progress_bar() as progress:
         progress("loading the encoder", 0)
-        return Conversations.open(table, turnwise.Encoder.load(model))
+        return Conversations.open(table, turnwise.Encoder.load(model_or_default(model)))

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +12,7 @@ from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.options import AsJson, parse_key_values
-from turnwise.cli.output import Block, facts, message, progress_bar, show
+from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.holes import HolePolicy
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from turnwise.corpus.store import Store
 
 #: In place of a reader: the one that fits.
-_AUTO = "auto"
+AUTO = "auto"
+
+#: What the report says of a step without effect.
+NO_CHANGE = "no change"
 
 
 def import_command(
@@ -87,26 +91,16 @@ def import_command(
 
     `turnwise corpus import multiwoz data/multiwoz --out store --step merge-speakers --step minimum-turns=4`
     """
-    from turnwise.corpus.registry import get_reader
     from turnwise.corpus.splits import SplitPlan
 
-    pairs = parse_key_values(settings)
     masking = _masking(region, mask_pattern, mask_list, mask_entities, pseudonyms)
     plan = SplitPlan.parse(split, split_by, split_seed) if split else None
-    if reader == _AUTO:
-        from turnwise.corpus.detection import detect_format
-        from turnwise.corpus.hygiene import is_mask
-
-        detection = detect_format(path, encoding)
-        reader = detection.reader
-        options = {**detection.options, **get_reader(reader).parse_options(pairs)}
-        message(f"{path} fits the reader `{reader}`: {detection.why}.")
-        steps = list(filter(is_mask, step or ()))  # other steps may need the whole log
-        _show_preview(reader, path, steps=steps, encoding=encoding, masking=masking, **options)
+    recognise = reader == AUTO
+    reader, options = choose_reader(reader, path, settings, encoding)
+    if recognise:
+        show_preview(reader, path, step or (), encoding=encoding, masking=masking, **options)
         if not yes:
             _confirm_import(reader, path, out, options)
-    else:
-        options = get_reader(reader).parse_options(pairs)
     with progress_bar() as progress:
         store = turnwise.import_corpus(
             reader,
@@ -122,16 +116,36 @@ def import_command(
             progress=progress,
             **options,
         )
-    show(manifest_summary(store), _import_report(store), as_json=as_json)
-    _warn_of_losses(store)
+    show(manifest_summary(store), facts(out, import_facts(store.manifest, out)), as_json=as_json)
+    warn_of_losses(store.manifest)
 
 
-def _show_preview(reader: str, path: Path, **arguments: Any) -> None:
-    """Print the first three conversations of a log."""
+def choose_reader(
+    reader: str, path: Path, settings: Sequence[str] | None, encoding: str | None = None
+) -> tuple[str, dict[str, Any]]:
+    """Return the reader of a log and its options; `auto` is replaced by the one that fits, and the reason printed."""
+    from turnwise.corpus.registry import get_reader
+
+    pairs = parse_key_values(list(settings or ()))
+    if reader != AUTO:
+        return reader, get_reader(reader).parse_options(pairs)
+    from turnwise.corpus.detection import detect_format
+
+    detection = detect_format(path, encoding)
+    message(f"{path} fits the reader `{detection.reader}`: {detection.why}.")
+    return detection.reader, {**detection.options, **get_reader(detection.reader).parse_options(pairs)}
+
+
+def show_preview(reader: str, path: Path, steps: Sequence[str], **arguments: Any) -> None:
+    """Print the first three conversations of a log, masked if the steps mask them."""
     from tempfile import TemporaryDirectory
 
+    from turnwise.corpus.hygiene import is_mask
+
+    masks = list(filter(is_mask, steps))  # other steps may need the whole log
     with TemporaryDirectory() as folder:
-        for dialogue in turnwise.import_corpus(reader, path, Path(folder) / "store", limit=3, **arguments):
+        store = Path(folder) / "store"
+        for dialogue in turnwise.import_corpus(reader, path, store, steps=masks, limit=3, **arguments):
             message(f"\n{dialogue.id}")
             for turn in dialogue.turns[:6]:
                 message(f"{turn.speaker:>10}  {shorten(turn.text, 100, placeholder='…')}")
@@ -192,8 +206,8 @@ def manifest_summary(store: "Store") -> dict[str, Any]:
     return {key: value for key, value in store.manifest.items() if key not in ("inputs", "files")}
 
 
-def _import_report(store: "Store") -> Block:
-    manifest = store.manifest
+def import_facts(manifest: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
+    """Return what an import into a folder read, changed and left out."""
     rows = [
         ("read", f"{manifest['read']['dialogues']:,} dialogues, {manifest['read']['utterances']:,} utterances"),
         ("kept", f"{manifest['dialogues']:,} dialogues, {manifest['utterances']:,} utterances"),
@@ -201,10 +215,10 @@ def _import_report(store: "Store") -> Block:
     rows += [("left out", f"{count:,} {name}") for name, count in manifest["left_out"].items()]
     for step in manifest["steps"]:
         changes = ", ".join(f"{count:,} {what}" for what, count in step["changes"].items())
-        rows.append((f"step {step['step']}", changes or "no change"))
+        rows.append((f"step {step['step']}", changes or NO_CHANGE))
     rows += [("rejected", f"{count:,} × {reason}") for reason, count in list(manifest["reasons"].items())[:5]]
     if manifest["rejected"]:
-        rows.append(("", f"all {manifest['rejected']:,} are listed in {store.folder / 'rejected.jsonl'}"))
+        rows.append(("", f"all {manifest['rejected']:,} are listed in {folder / 'rejected.jsonl'}"))
     for name, value in manifest["facts"].items():
         if isinstance(value, dict):
             rows += [(name, f"{key}: {entry}") for key, entry in value.items()]
@@ -214,7 +228,7 @@ def _import_report(store: "Store") -> Block:
         rows.append(("holes", f"{manifest['holes']}: {_HOLE_POLICIES[manifest['holes']]}"))
     if manifest["licence"]:
         rows.append(("licence", manifest["licence"]))
-    return facts(store.folder, rows)
+    return rows
 
 
 _HOLE_POLICIES = {
@@ -224,11 +238,11 @@ _HOLE_POLICIES = {
 }
 
 
-def _warn_of_losses(store: "Store") -> None:
+def warn_of_losses(manifest: Mapping[str, Any]) -> None:
     """Print a warning if more than 5% of the rows were lost."""
-    lost, total = store.manifest["lost"]["rows"], store.manifest["lost"]["of"]
+    lost, total = manifest["lost"]["rows"], manifest["lost"]["of"]
     if lost <= 0.05 * total:
         return
-    reasons = list(store.manifest["reasons"])[:1]
+    reasons = list(manifest["reasons"])[:1]
     cause = f" Most frequent reason: {reasons[0]}." if reasons else ""
     message(f"WARNING: {lost:,} of {total:,} rows ({lost / total:.0%}) were lost.{cause}")

@@ -9,8 +9,9 @@ from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.corpus import export_report
-from turnwise.cli.options import AsJson, Model, Seed, out_file
+from turnwise.cli.options import AsJson, OptionalModel, Seed, out_file
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.cli.project import model_or_default, project_command, project_part
 from turnwise.core.model_names import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 intents_app = typer.Typer(help="Classify intents from a few examples each, with abstention.", no_args_is_help=True)
 examples_app = typer.Typer(help="Add, remove and export examples of a classifier.", no_args_is_help=True)
 intents_app.add_typer(examples_app, name="examples")
+
+#: Commands on a classifier, which may be left out inside a project.
+_InFolder = project_command("intents")
 
 HeadName = Literal["neighbours", "prototypes", "logistic"]
 
@@ -40,8 +44,10 @@ _MAX_DIAGNOSTICS = 5
 @intents_app.command("fit")
 def fit_command(
     examples: LabelledTexts,
-    out: Annotated[Path, Option(file_okay=False, help="Classifier folder to write.")],
-    model: Model = DEFAULT_ENCODER,
+    out: Annotated[
+        Path | None, Option(file_okay=False, help="Classifier folder to write; inside a project, its own by default.")
+    ] = None,
+    model: OptionalModel = None,
     head: Annotated[HeadName, Option(help="Classification head.")] = "neighbours",
     neighbours: Annotated[
         int, Option(min=1, help="Nearest examples of an intent to use, for the head neighbours.")
@@ -64,11 +70,17 @@ def fit_command(
     from turnwise.assist.intents.examples import IntentError, read_labelled
     from turnwise.assist.intents.storage import is_classifier, replace_classifier
 
+    out = out or project_part("intents", "--out")
     pairs = read_labelled(examples, text, intent)
     if out.is_dir() and any(out.iterdir()) and not is_classifier(out):
         raise IntentError(f"{out} exists and is not an intent classifier: choose another folder")
     classifier = _make_classifier(
-        model=model, head=head, neighbours=neighbours, false_rejection=false_rejection, per_intent=per_intent, tune=tune
+        model=model_or_default(model),
+        head=head,
+        neighbours=neighbours,
+        false_rejection=false_rejection,
+        per_intent=per_intent,
+        tune=tune,
     )
     with progress_bar() as progress:
         progress("fitting", 0)
@@ -77,7 +89,7 @@ def fit_command(
     _show_classifier(out, classifier, as_json)
 
 
-@intents_app.command("predict")
+@intents_app.command("predict", cls=_InFolder)
 def predict_command(
     folder: Folder,
     texts: Annotated[list[str] | None, Argument(help="Texts to classify.")] = None,
@@ -114,7 +126,7 @@ def _decision_block(decision: "Decision") -> Block:
     )
 
 
-@intents_app.command("calibrate")
+@intents_app.command("calibrate", cls=_InFolder)
 def calibrate_command(
     folder: Folder,
     texts: LabelledTexts,
@@ -141,7 +153,7 @@ def calibrate_command(
         _show_classifier(folder, opened.classifier, as_json)
 
 
-@examples_app.command("add")
+@examples_app.command("add", cls=_InFolder)
 def add_command(
     folder: Folder,
     intent: Annotated[str, Argument(help="Intent, possibly new; 'out_of_scope' for texts to reject.")],
@@ -161,7 +173,7 @@ def add_command(
     show({"added": count, "intents": intents}, summary, as_json=as_json)
 
 
-@examples_app.command("remove")
+@examples_app.command("remove", cls=_InFolder)
 def remove_command(
     folder: Folder,
     intent: Annotated[str, Argument(help="Intent.")],
@@ -186,7 +198,7 @@ def remove_command(
     show({"removed": count, "intents": intents}, summary, as_json=as_json)
 
 
-@examples_app.command("export")
+@examples_app.command("export", cls=_InFolder)
 def export_command(
     folder: Folder,
     out: Annotated[

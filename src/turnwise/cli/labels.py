@@ -11,6 +11,7 @@ from typer import Argument, Option
 from turnwise.cli.corpus import export_report
 from turnwise.cli.options import AsJson, out_file
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.cli.project import project_command, project_part
 
 if TYPE_CHECKING:
     from turnwise.assist.labelling.labelling import Labelling
@@ -20,11 +21,14 @@ labels_app = typer.Typer(
     no_args_is_help=True,
 )
 
+#: Commands on a map, which may be left out inside a project.
+_InMap = project_command("map")
+
 MapFolder = Annotated[Path, Argument(help="Map folder, written by `turnwise map`.")]
 GroupNumber = Annotated[int, Argument(help="Group number, as shown by `status`.")]
 
 
-@labels_app.command("status")
+@labels_app.command("status", cls=_InMap)
 def status_command(
     folder: MapFolder,
     top: Annotated[int, Option(min=1, help="Number of groups to list.")] = 50,
@@ -61,7 +65,7 @@ def status_command(
     show(data | {"groups": [asdict(group) for group in groups]}, *blocks, as_json=as_json)
 
 
-@labels_app.command("next")
+@labels_app.command("next", cls=_InMap)
 def next_command(
     folder: MapFolder, count: Annotated[int, Option(min=1, help="Number of utterances.")] = 5, as_json: AsJson = False
 ) -> None:
@@ -78,7 +82,7 @@ def next_command(
     show({"questions": [asdict(question) for question in questions]}, lines(*parts), as_json=as_json)
 
 
-@labels_app.command("name")
+@labels_app.command("name", cls=_InMap)
 def name_command(folder: MapFolder, group: GroupNumber, name: Annotated[str, Argument(help="Name.")]) -> None:
     """Name a group: the name is the label of its utterances.
 
@@ -87,7 +91,7 @@ def name_command(folder: MapFolder, group: GroupNumber, name: Annotated[str, Arg
     _change(folder, lambda labelling: labelling.name(group, name))
 
 
-@labels_app.command("merge")
+@labels_app.command("merge", cls=_InMap)
 def merge_command(
     folder: MapFolder,
     groups: Annotated[list[int], Argument(help="Group numbers; the others are merged into the first.")],
@@ -100,7 +104,7 @@ def merge_command(
     _change(folder, lambda labelling: labelling.merge(groups, name))
 
 
-@labels_app.command("split")
+@labels_app.command("split", cls=_InMap)
 def split_command(
     folder: MapFolder, group: GroupNumber, parts: Annotated[int, Option(min=2, help="Number of parts.")] = 2
 ) -> None:
@@ -111,7 +115,7 @@ def split_command(
     _change(folder, lambda labelling: labelling.split(group, parts))
 
 
-@labels_app.command("set")
+@labels_app.command("set", cls=_InMap)
 def set_command(
     folder: MapFolder,
     rows: Annotated[list[int], Argument(help="Rows of utterances, as shown by `next`.")],
@@ -126,19 +130,19 @@ def set_command(
     _change(folder, lambda labelling: labelling.label(rows, name))
 
 
-@labels_app.command("undo")
+@labels_app.command("undo", cls=_InMap)
 def undo_command(folder: MapFolder) -> None:
     """Undo the last change."""
     _change(folder, lambda labelling: labelling.undo())
 
 
-@labels_app.command("redo")
+@labels_app.command("redo", cls=_InMap)
 def redo_command(folder: MapFolder) -> None:
     """Redo the change that was undone last."""
     _change(folder, lambda labelling: labelling.redo())
 
 
-@labels_app.command("carry")
+@labels_app.command("carry", cls=_InMap)
 def carry_command(
     folder: MapFolder, older: Annotated[Path, Option("--from", help="Folder of an earlier, labelled map.")]
 ) -> None:
@@ -150,7 +154,7 @@ def carry_command(
         _change(folder, lambda labelling: labelling.copy_labels(before))
 
 
-@labels_app.command("export")
+@labels_app.command("export", cls=_InMap)
 def export_command(
     folder: MapFolder,
     out: Annotated[Path, out_file(".csv", ".yml", help="File to write: .csv, or a new .yml file for Rasa.")],
@@ -173,10 +177,16 @@ def export_command(
     show(None, facts(out, [("written", f"{texts:,} texts, {labelled:,} of them labelled")]))
 
 
-@labels_app.command("finish")
+@labels_app.command("finish", cls=_InMap)
 def finish_command(
     folder: MapFolder,
-    out: Annotated[Path, Option(file_okay=False, help="Classifier folder to write, with labels.csv in it.")],
+    out: Annotated[
+        Path | None,
+        Option(
+            file_okay=False,
+            help="Classifier folder to write, with labels.csv in it; inside a project, its own by default.",
+        ),
+    ] = None,
     model: Annotated[str | None, Option(help="Encoder; by default the one that the map was made with.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -186,6 +196,7 @@ def finish_command(
 
     Example: `turnwise labels finish map --out intents`, then `turnwise intents predict intents "Where is my parcel?"`
     """
+    out = out or project_part("intents", "--out")
     with _open(folder) as labelling, progress_bar() as progress:
         progress("fitting the classifier", 0)
         classifier = labelling.fit(model)

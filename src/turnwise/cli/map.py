@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option
 
 import turnwise
-from turnwise.cli.options import AsJson, Model, Seed, Speakers, Splits
+from turnwise.cli.options import AsJson, OptionalModel, Seed, Speakers, Splits
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
-from turnwise.core.model_names import DEFAULT_ENCODER
+from turnwise.cli.project import model_or_default, project_part
 
 if TYPE_CHECKING:
     from turnwise.assist.map.utterance_map import UtteranceMap
@@ -19,9 +19,17 @@ _EXAMPLES = 3
 
 
 def map_command(
-    store: Annotated[Path, Argument(help="Store to map.")],
-    out: Annotated[Path, Option(file_okay=False, help="Folder for the map, its page and its picture.")],
-    model: Model = DEFAULT_ENCODER,
+    store: Annotated[
+        Path | None, Argument(help="Store to map; inside a project, what users say in its own by default.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        Option(
+            file_okay=False,
+            help="Folder for the map, its page and its picture; inside a project, its own by default.",
+        ),
+    ] = None,
+    model: OptionalModel = None,
     speaker: Speakers = None,
     split: Splits = None,
     since: Annotated[Path | None, Option(help="Folder of an earlier map: mark what is new since then.")] = None,
@@ -45,29 +53,34 @@ def map_command(
     Example: `turnwise map stores/our-logs --speaker user --out map` and open `map/map.html`.
     """
     from turnwise.assist.map.utterance_map import UtteranceMap, check_output_folder
+    from turnwise.core.dialogue import USER
     from turnwise.corpus.store import require_speakers
 
+    if store is None and not speaker:
+        speaker = [USER]
+    store = store or project_part("store", "STORE")
+    out = out or project_part("map", "--out")
+    model = model_or_default(model)
     check_output_folder(out)
     corpus = turnwise.read_corpus(store, splits=split or None)
     require_speakers(corpus.stores, speaker or ())
     earlier = None if since is None else UtteranceMap.load(since)
-    from turnwise.assist.map.page import map_page, map_svg, summarise_map
-    from turnwise.assist.map.utterance_map import collect_utterances, make_map, sample_utterances
-    from turnwise.core.files import write_atomic
-    from turnwise.core.plots import write_chart
+    from turnwise.assist.map.building import PAGE, PICTURE, write_map
+    from turnwise.assist.map.page import summarise_map
     from turnwise.models.identity import encoder_fingerprint
     from turnwise.models.vector_cache import VectorCache
 
     with progress_bar() as progress:
-        utterances = collect_utterances(corpus, speaker or None, total=len(corpus), progress=progress)
-        if limit is not None:
-            utterances = sample_utterances(utterances, limit, seed)
         progress("loading the encoder", 0)
         encoder = turnwise.Encoder.load(model)
         cache = VectorCache(encoder, out / f".vectors-{encoder_fingerprint(encoder)[:16]}")
-        result = make_map(
+        result = write_map(
             cache,
-            utterances,
+            corpus,
+            out,
+            title=store.name,
+            speakers=speaker or None,
+            limit=limit,
             model=model,
             method=method,
             min_cluster_size=min_cluster_size,
@@ -76,11 +89,8 @@ def map_command(
             seed=seed,
             progress=progress,
         )
-        result.save(out)
-        write_atomic(out / "map.html", map_page(result, store.name))
-        write_chart(out / "map.svg", lambda: map_svg(result, store.name))
         cache.clear()
-    rows = [("mapped", summarise_map(result)), ("page", str(out / "map.html")), ("picture", str(out / "map.svg"))]
+    rows = [("mapped", summarise_map(result)), ("page", str(out / PAGE)), ("picture", str(out / PICTURE))]
     blocks = [_cluster_block(result, place) for place in range(min(top, len(result.clusters)))]
     if len(result.clusters) > top:
         blocks.append(f"{len(result.clusters) - top:,} more clusters: see the page, or use --top")

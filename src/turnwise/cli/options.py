@@ -26,6 +26,13 @@ def out_file(*suffixes: str, help: str) -> object:
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Model = Annotated[str, Option(help="Encoder: turnwise-small, minilm, a model folder or a Hugging Face id.")]
+OptionalModel = Annotated[
+    str | None,
+    Option(
+        help="Encoder: turnwise-small, minilm, a model folder or a Hugging Face id. By default the project's, or "
+        "turnwise-small."
+    ),
+]
 ModelArgument = Annotated[str, Argument(help="turnwise-small, minilm, a model folder or a Hugging Face id.")]
 Splits = Annotated[
     list[str] | None,
@@ -36,6 +43,13 @@ TrainingCorpora = Annotated[list[Path], Option("--corpus", help="Store to train 
 Overrides = Annotated[list[str] | None, Option("--set", help="Override a key, as key=value; repeatable.")]
 Rebuild = Annotated[
     bool, Option("--rebuild", help="Remove what the table holds first: for another encoder, or changed conversations.")
+]
+TableOut = Annotated[
+    str | None,
+    Option(
+        "--out",
+        help="Table folder, or its URI on object storage (s3://…, gs://…); inside a project, its own by default.",
+    ),
 ]
 Seed = Annotated[int, Option(min=0, help="Random seed.")]
 

@@ -8,9 +8,9 @@ import typer
 from typer import Argument, Option
 
 import turnwise
-from turnwise.cli.options import AsJson, Model, Rebuild, Splits, parse_key_values
+from turnwise.cli.options import AsJson, OptionalModel, Rebuild, Splits, TableOut, parse_key_values
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
-from turnwise.core.model_names import DEFAULT_ENCODER
+from turnwise.cli.project import model_or_default, project_command, project_part
 
 if TYPE_CHECKING:
     from turnwise.assist.responses.responder import Suggestion
@@ -20,7 +20,7 @@ responses_app = typer.Typer(
 )
 
 
-@responses_app.command("index")
+@responses_app.command("index", cls=project_command("store"))
 def index_command(
     sources: Annotated[
         list[Path],
@@ -28,8 +28,8 @@ def index_command(
             help="Stores, or canned answers: .txt (one per line), .csv, .tsv, .jsonl or .parquet with a field 'text'."
         ),
     ],
-    out: Annotated[str, Option(help="Table folder, or its URI on object storage (s3://…, gs://…).")],
-    model: Model = DEFAULT_ENCODER,
+    out: TableOut = None,
+    model: OptionalModel = None,
     speaker: Annotated[
         list[str] | None, Option(help="Index turns of this speaker, system by default; repeatable.")
     ] = None,
@@ -50,6 +50,7 @@ def index_command(
     from turnwise.corpus.store import is_store, require_speakers
     from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES
 
+    table = out or str(project_part("responses", "--out"))
     stores = [source for source in sources if is_store(source)]
     files = [source for source in sources if source not in stores]
     for file in files:
@@ -62,10 +63,10 @@ def index_command(
 
     with progress_bar() as progress:
         progress("loading the encoder", 0)
-        encoder = turnwise.Encoder.load(model)
+        encoder = turnwise.Encoder.load(model_or_default(model))
         if rebuild:
-            turnwise.Responder.drop(out)
-        responder = turnwise.Responder.open(out, encoder)
+            turnwise.Responder.drop(table)
+        responder = turnwise.Responder.open(table, encoder)
         result = responder.add(answers, progress=progress)
         if corpus is not None:
             indexed = responder.index(corpus, speakers=speaker or ["system"], total=len(corpus), progress=progress)
@@ -79,14 +80,14 @@ def index_command(
         ("holds", f"{len(responder):,} answers; search is {search}"),
     ]
     data = asdict(result) | {"rows": len(responder), "index": None if index is None else asdict(index)}
-    show(data, facts(out, rows), as_json=as_json)
+    show(data, facts(table, rows), as_json=as_json)
 
 
-@responses_app.command("suggest")
+@responses_app.command("suggest", cls=project_command("responses"))
 def suggest_command(
     table: Annotated[str, Argument(help="Table folder, or its URI on object storage.")],
     turns: Annotated[list[str], Argument(help="Conversation so far, one argument per turn; the last is the user's.")],
-    model: Model = DEFAULT_ENCODER,
+    model: OptionalModel = None,
     reranker: Annotated[
         str | None, Option(help="Re-ranker: turnwise-reranker, a model folder or a Hugging Face id.")
     ] = None,
@@ -119,7 +120,9 @@ def suggest_command(
     with progress_bar() as progress:
         progress("loading the models", 0)
         responder = turnwise.Responder.open(
-            table, turnwise.Encoder.load(model), None if reranker is None else turnwise.Reranker.load(reranker)
+            table,
+            turnwise.Encoder.load(model_or_default(model)),
+            None if reranker is None else turnwise.Reranker.load(reranker),
         )
         suggestions = responder.suggest(turns, top=top, k=k, where=condition or None)
     blocks = map(_suggestion_block, suggestions) if suggestions else ["no answer matches the filter"]

@@ -1,20 +1,21 @@
 """`turnwise serve` and `turnwise serve-key`: the HTTP service and its API keys."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from turnwise.cli.options import Model
-from turnwise.core.model_names import DEFAULT_ENCODER
+from turnwise.cli.options import OptionalModel
+from turnwise.cli.project import model_or_default
+from turnwise.core.project import Project
 
 #: Names by which a service that listens on the loopback interface may be addressed.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def serve_command(
-    model: Model = DEFAULT_ENCODER,
+    model: OptionalModel = None,
     port: Annotated[int, Option(min=0, max=65_535, help="Port to listen on; 0: any free port.")] = 8000,
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1",
     intents: Annotated[Path | None, Option(help="Folder written by `turnwise intents fit`.")] = None,
@@ -49,8 +50,9 @@ def serve_command(
 ) -> None:
     """Serve an encoder, and optionally intents, responses, conversations and a map, over HTTP with a page at /.
 
-    Only this machine can reach it unless --host says otherwise. Logs go to standard error, one line of JSON per
-    request. SIGTERM stops it after accepted requests are answered; SIGHUP reloads everything.
+    Inside a project, what is not given is the project's. Only this machine can reach it unless --host says otherwise.
+    Logs go to standard error, one line of JSON per request. SIGTERM stops it after accepted requests are answered;
+    SIGHUP reloads everything.
 
     Example: `turnwise serve --intents intents --port 8000`
     """
@@ -60,13 +62,14 @@ def serve_command(
     from turnwise.serve.models import check_settings
     from turnwise.serve.server import run
 
+    parts = project_parts(Project.find())
     settings = ServeSettings(
-        model=model,
-        intents=intents,
-        responses=responses,
-        conversations=conversations,
-        reranker=reranker,
-        map=map_folder,
+        model=model_or_default(model),
+        intents=intents or parts.get("intents"),
+        responses=responses or parts.get("responses"),
+        conversations=conversations or parts.get("conversations"),
+        reranker=reranker or parts.get("reranker"),
+        map=map_folder or parts.get("map"),
         report=report,
         keys=keys,
         cors=tuple(cors or ()),
@@ -76,6 +79,40 @@ def serve_command(
     )
     check_settings(settings)
     run(settings, host, port)
+
+
+def serve_project(project: Project, port: int) -> None:
+    """Serve everything in a project on this machine."""
+    from turnwise.serve.settings import ServeSettings, check_installed
+
+    check_installed()
+    from turnwise.serve.server import run
+
+    run(ServeSettings(model=project.model, hosts=_LOOPBACK, **project_parts(project)), _LOOPBACK[1], port)
+
+
+def project_parts(project: Project | None) -> dict[str, Any]:
+    """Return what a project has to serve, by the names of `ServeSettings`; nothing outside a project."""
+    if project is None:
+        return {}
+    parts: dict[str, Any] = {}
+    for name in ("responses", "conversations"):
+        if project.part(name).is_dir():
+            parts[name] = str(project.part(name))
+    if (project.part("map") / "map.json").is_file():
+        parts["map"] = project.part("map")
+    if (intents := _latest_intents(project)) is not None:
+        parts["intents"] = intents
+    if project.reranker is not None:
+        parts["reranker"] = project.reranker
+    return parts
+
+
+def _latest_intents(project: Project) -> Path | None:
+    """Return the classifier that was fitted last, on the command line or on the page."""
+    folders = [project.part("intents"), *project.part("map").glob("intents*")]
+    fitted = [folder / "intents.json" for folder in folders if (folder / "intents.json").is_file()]
+    return max(fitted, key=lambda file: file.stat().st_mtime).parent if fitted else None
 
 
 def serve_key_command(

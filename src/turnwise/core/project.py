@@ -1,0 +1,98 @@
+"""A project: a folder with a log's conversations and everything that is made of them, described by `turnwise.yaml`.
+
+`turnwise start` makes projects. Inside one, commands use its parts and its model unless they are given others.
+"""
+
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from turnwise.core.errors import TurnwiseError, did_you_mean
+from turnwise.core.files import write_atomic
+from turnwise.core.model_names import DEFAULT_ENCODER
+from turnwise.core.options import OptionError, convert_option
+
+#: The file that describes a project.
+DESCRIPTION = "turnwise.yaml"
+
+#: The folders of a project.
+Part = Literal["store", "map", "responses", "conversations", "intents"]
+
+_HEADER = """\
+# A turnwise project. Inside this folder, commands such as `turnwise serve`, `turnwise map` and `turnwise intents fit`
+# need no paths. `turnwise start LOG` adds a newer log, read in the way that is described here.
+"""
+
+
+class ProjectError(TurnwiseError):
+    """A project cannot be read or made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project and its settings.
+
+    Attributes:
+        folder: the project's folder.
+        model: the encoder of all parts.
+        reranker: the re-ranker that `turnwise serve` uses; None: none.
+        reader: how logs are read: a reader of `turnwise corpus list`, or 'auto'.
+        options: of the reader, as `key=value`.
+        steps: hygiene steps.
+        regions: countries of phone numbers to mask.
+    """
+
+    folder: Path
+    model: str = DEFAULT_ENCODER
+    reranker: str | None = None
+    reader: str = "auto"
+    options: tuple[str, ...] = ()
+    steps: tuple[str, ...] = field(default=("log",))
+    regions: tuple[str, ...] = ()
+
+    def part(self, name: Part) -> Path:
+        """Return the folder of a part, whether or not it exists."""
+        return self.folder / name
+
+    def save(self) -> None:
+        """Write `turnwise.yaml`; create the folder if it is missing."""
+        import yaml
+
+        values = asdict(self)
+        del values["folder"]
+        settings = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+        write_atomic(self.folder / DESCRIPTION, _HEADER + text)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Project":
+        """Read the project in a folder."""
+        import yaml
+
+        path = folder / DESCRIPTION
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        except FileNotFoundError:
+            raise ProjectError(f"{folder} is not a project: it has no {DESCRIPTION}") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ProjectError(f"{path} cannot be read: {error}") from None
+        if not isinstance(values, dict):
+            raise ProjectError(f"{path} must consist of lines `key: value`")
+        kinds: dict[str, Any] = {each.name: each.type for each in fields(cls) if each.name != "folder"}
+        for key in values:
+            if key not in kinds:
+                known = ", ".join(kinds)
+                raise ProjectError(f"{path}: unknown key {key!r}: use {known}.{did_you_mean(str(key), kinds)}")
+        try:
+            options = {key: convert_option(key, kinds[key], value) for key, value in values.items()}
+        except OptionError as error:
+            raise ProjectError(f"{path}: {error}") from None
+        return cls(folder, **options)
+
+    @classmethod
+    def find(cls, start: Path | None = None) -> "Project | None":
+        """Return the project that a folder, by default the current one, is in; None if it is in none."""
+        start = Path.cwd() if start is None else start.absolute()
+        folder = next((each for each in (start, *start.parents) if (each / DESCRIPTION).is_file()), None)
+        return None if folder is None else cls.load(folder)

@@ -1,0 +1,105 @@
+"""Adding a newer import to a store: conversations are recognised by their ids."""
+
+import json
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnwise.core.dialogue import Dialogue
+from turnwise.corpus.source import CorpusError, Rejection
+from turnwise.corpus.store import REJECTED, Store, StoreWriter, provenance
+
+
+@dataclass(slots=True)
+class MergePlan:
+    """What a newer import changes in a store, as ids of conversations.
+
+    Attributes:
+        new: only in the newer import.
+        replaced: in both, with other turns.
+        unchanged: in both, with the same turns.
+        shorter: in both, with fewer turns in the newer import; the store's version stays, because a log may begin in
+            the middle of a conversation.
+    """
+
+    new: set[str] = field(default_factory=set)
+    replaced: set[str] = field(default_factory=set)
+    unchanged: set[str] = field(default_factory=set)
+    shorter: set[str] = field(default_factory=set)
+
+    @property
+    def changes_store(self) -> bool:
+        """Whether the merged store differs from the store."""
+        return bool(self.new or self.replaced)
+
+
+def plan_merge(store: Store, newer: Store) -> MergePlan:
+    """Compare the conversations of a newer import with those of a store.
+
+    Raises:
+        CorpusError: if a conversation of the newer import has the id of another one, with no turn in common.
+    """
+    known = {name for batch in store.batches(["id"]) for name in batch.column("id").to_pylist()}
+    turns_of: dict[str, array[int]] = {}
+    plan = MergePlan()
+    for dialogue in newer:
+        if dialogue.id in known:
+            turns_of[dialogue.id] = _hash_turns(dialogue)
+        else:
+            plan.new.add(dialogue.id)
+    for dialogue in store:
+        if dialogue.id not in turns_of:
+            continue
+        before, after = _hash_turns(dialogue), turns_of[dialogue.id]
+        if before == after:
+            plan.unchanged.add(dialogue.id)
+        elif set(before).isdisjoint(after):
+            raise CorpusError(
+                f"the conversation {dialogue.id!r} of the new log has no turn in common with {dialogue.id!r} in {store.folder}:"
+                " if the log has ids of conversations, name the field (--set …); if not, rename the log's file"
+            )
+        elif len(after) < len(before):
+            plan.shorter.add(dialogue.id)
+        else:
+            plan.replaced.add(dialogue.id)
+    return plan
+
+
+def merge_stores(store: Store, newer: Store, plan: MergePlan) -> Store:
+    """Replace a store by the conversations of both, at the very end, and return it."""
+    with StoreWriter(store.folder) as writer:
+        for dialogue in store:
+            if dialogue.id not in plan.replaced:
+                writer.write(dialogue)
+        for dialogue in newer:
+            if dialogue.id in plan.new or dialogue.id in plan.replaced:
+                writer.write(dialogue)
+        for rejection in dict.fromkeys([*_rejections(store), *_rejections(newer)]):
+            writer.reject(rejection)
+        writer.commit(_merged_provenance(store.manifest, newer.manifest))
+    return Store(store.folder)
+
+
+def _hash_turns(dialogue: Dialogue) -> "array[int]":
+    return array("q", map(hash, dialogue.turns))
+
+
+def _rejections(store: Store) -> Iterator[Rejection]:
+    path = store.folder / REJECTED
+    if path.exists():
+        with path.open(encoding="utf-8") as file:
+            yield from (Rejection(**json.loads(line)) for line in file)
+
+
+def _merged_provenance(store: Mapping[str, Any], newer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the provenance of a merged store: how the newer import was made, and the inputs of both."""
+    names = ("licence", "home", "left_out", "reasons", "lost", "holes", "facts", "steps")
+    inputs = [*store.get("inputs", ()), *newer.get("inputs", ())]
+    return provenance(
+        newer["reader"],
+        newer["options"],
+        newer["read"],
+        **{name: newer[name] for name in names if name in newer},
+        inputs=[each for number, each in enumerate(inputs) if each not in inputs[:number]],
+    )
