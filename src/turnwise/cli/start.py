@@ -75,6 +75,8 @@ def _open_project(
     model: str | None,
 ) -> Project:
     """Return the project to build, with the given settings; raise an error if they differ from an existing one's."""
+    from turnwise.corpus.store import is_store
+
     found = Project.find() if out is None else Project.load(out) if (out / DESCRIPTION).is_file() else None
     if log is None and found is None:
         raise TurnwiseError("name a log to import, such as `turnwise start chats.csv`, or change to a project's folder")
@@ -91,7 +93,7 @@ def _open_project(
         project = Project(Path(f"{log.absolute().name.split('.')[0]}-turnwise") if out is None else out)
         return replace(project, **changes)
     for key in ("steps", "regions", "model"):
-        if key in changes and changes[key] != getattr(found, key):
+        if is_store(found.part("store")) and changes.get(key, getattr(found, key)) != getattr(found, key):
             raise TurnwiseError(
                 f"the conversations in {found.folder} were made with {key}: {getattr(found, key)}, not {changes[key]}:"
                 " leave the option out, or make another project with --out"
@@ -100,21 +102,22 @@ def _open_project(
 
 
 def _add_log(project: Project, log: Path) -> "LogAddition":
-    """Import a log into a project, which is saved as soon as its options are known to be valid."""
+    """Import a log into a project, which is saved once it has conversations."""
     from turnwise.assist.projects import add_log, add_store
     from turnwise.corpus.masking import Masking
     from turnwise.corpus.store import Store, is_store
 
     if is_store(log):
-        store = Store(log)
+        addition = add_store(project, Store(log))
         project.save()
-        return add_store(project, store)
+        return addition
     reader, options = choose_reader(project.reader, log, project.options)
     masking = Masking(regions=project.regions) if project.regions else None
     show_preview(reader, log, project.steps, masking=masking, **options)
-    project.save()
     with progress_bar() as progress:
-        return add_log(project, log, reader, options, progress=progress)
+        addition = add_log(project, log, reader, options, progress=progress)
+    project.save()
+    return addition
 
 
 def _show_addition(project: Project, addition: "LogAddition") -> None:

@@ -56,7 +56,7 @@ def plan_merge(store: Store, newer: Store) -> MergePlan:
             plan.unchanged.add(dialogue.id)
         elif set(before).isdisjoint(after):
             raise CorpusError(
-                f"the conversation {dialogue.id!r} of the new log has no turn in common with {dialogue.id!r} in {store.folder}:"
+                f"the conversation {dialogue.id!r} of the new log and that of {store.folder} have no turn in common:"
                 " if the log has ids of conversations, name the field (--set …); if not, rename the log's file"
             )
         elif len(after) < len(before):

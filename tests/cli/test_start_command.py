@@ -1,0 +1,158 @@
+"""`turnwise start`: from a log to a project, a newer log, and commands inside the project without paths."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnwise.assist.map.utterance_map import UtteranceMap
+from turnwise.cli import serve
+from turnwise.core.dialogue import Dialogue
+from turnwise.corpus.store import Store
+from turnwise.corpus.synthetic.sample import sample_dialogues
+
+Run = Callable[..., tuple[str, str]]
+
+
+def _write_log(path: Path, dialogues: Sequence[Dialogue]) -> Path:
+    """Write chat messages, as a service would log them."""
+    roles = {"user": "user", "system": "assistant"}
+    records = [
+        {"id": each.id, "messages": [{"role": roles[turn.speaker], "content": turn.text} for turn in each.turns]}
+        for each in dialogues
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.fixture(scope="module")
+def dialogues() -> list[Dialogue]:
+    return list(sample_dialogues(24, 1))
+
+
+@pytest.fixture(scope="module")
+def built(
+    tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path], dialogues: list[Dialogue]
+) -> Path:
+    """A project of the first twenty conversations, to be copied."""
+    from tests.helpers.command_line import run
+
+    place = tmp_path_factory.mktemp("start")
+    log = _write_log(place / "chats.jsonl", dialogues[:20])
+    answer = run("start", log, "--out", place / "project", "--model", tiny_folder("bert"), "--no-serve")
+    assert "fits the reader `messages`" in answer.stderr
+    assert "20 conversations" in answer.stdout
+    return place / "project"
+
+
+@pytest.fixture
+def project(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the project, which is the current folder."""
+    shutil.copytree(built, tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+def test_the_project_holds_the_log_and_everything_made_of_it(built: Path, dialogues: list[Dialogue]) -> None:
+    assert [each.id for each in Store(built / "store")] == [each.id for each in dialogues[:20]]
+    texts = {turn.text for each in dialogues[:20] for turn in each.turns if turn.speaker == "user"}
+    assert set(UtteranceMap.load(built / "map").texts) <= texts
+    assert {"turnwise.yaml", "store", "map", "responses", "conversations"} <= {path.name for path in built.iterdir()}
+
+
+def test_a_newer_log_adds_what_is_new_and_keeps_labels(
+    project: Path, tmp_path: Path, dialogues: list[Dialogue], run_turnwise: Run
+) -> None:
+    run_turnwise("labels", "name", 0, "first_group")
+    labelled = run_turnwise("labels", "status", "--json")[0]
+    out, _ = run_turnwise("start", _write_log(tmp_path / "chats.jsonl", dialogues[10:]), "--no-serve")
+    assert "4 conversations; 10 were already there" in out and "24 conversations" in out
+    assert len(Store(project / "store")) == 24
+    similar = json.loads(run_turnwise("conversations", "similar", "--dialogue", dialogues[23].id, "--json")[0])
+    assert len(similar["conversations"]) == 5
+    after = json.loads(run_turnwise("labels", "status", "--json")[0])
+    assert after["labelled"] == json.loads(labelled)["labelled"] > 0
+    assert after["texts"] > json.loads(labelled)["texts"]
+    assert UtteranceMap.load(project / "map").comparison is not None
+    assert (project / "map-1" / "labels.jsonl").is_file()  # the earlier map, with its history
+    out, _ = run_turnwise("start", "--no-serve")
+    assert out.count("(no change)") == 3
+
+
+def test_a_longer_version_of_a_conversation_replaces_the_shorter_one(
+    project: Path, tmp_path: Path, dialogues: list[Dialogue], run_turnwise: Run
+) -> None:
+    from dataclasses import replace
+
+    first = dialogues[0]
+    longer = replace(first, turns=(*first.turns, *dialogues[21].turns))
+    out, _ = run_turnwise("start", _write_log(tmp_path / "chats.jsonl", [longer]), "--no-serve")
+    assert "1 conversations with other turns than before" in out
+    stored = next(each for each in Store(project / "store") if each.id == first.id)
+    assert [turn.text for turn in stored.turns] == [turn.text for turn in longer.turns]
+    found = json.loads(
+        run_turnwise("conversations", "similar", dialogues[21].turns[0].text, "--top", "20", "--json")[0]
+    )
+    texts = {each["dialogue"]: len(each["turns"]) for each in found["conversations"]}
+    assert texts[first.id] == len(longer.turns)
+
+
+def test_commands_inside_need_no_paths(project: Path, tmp_path: Path, run_turnwise: Run) -> None:
+    examples = tmp_path / "examples.csv"
+    texts = {"track": ["where is my parcel", "has it shipped"], "cancel": ["cancel my order", "stop the order"]}
+    lines = [f"{text},{intent}" for intent, each in texts.items() for text in each]
+    examples.write_text("\n".join(["text,intent", *lines]) + "\n")
+    run_turnwise("intents", "fit", examples, "--head", "prototypes")
+    assert (project / "intents" / "intents.json").is_file()
+    predicted = json.loads(run_turnwise("intents", "predict", "where is my parcel", "--json")[0])
+    assert [each["text"] for each in predicted] == ["where is my parcel"]
+    run_turnwise("intents", "examples", "add", "refund", "I want my money back")
+    assert "refund" in (project / "intents" / "changes.jsonl").read_text()
+    assert json.loads(run_turnwise("responses", "suggest", "hello", "--top", "1", "--json")[0])["suggestions"]
+    out, _ = run_turnwise("map", "--method", "tsne")
+    assert str(project / "map" / "map.html") in out
+
+
+def test_serve_serves_the_project(project: Path, run_turnwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from turnwise.serve import server
+
+    served: list[Any] = []
+    monkeypatch.setattr(server, "run", lambda settings, host, port: served.append((settings, port)))
+    run_turnwise("serve", "--port", "8123")
+    run_turnwise("start", "--port", "8123")
+    assert served[0] == served[1]
+    settings, port = served[0]
+    assert port == 8123 and settings.map == project / "map" and settings.intents is None
+    assert (settings.responses, settings.conversations) == (str(project / "responses"), str(project / "conversations"))
+    fitted = project / "map" / "intents-2"
+    fitted.mkdir()
+    (fitted / "intents.json").write_text("{}")
+    assert serve.project_parts(serve.Project.find())["intents"] == fitted
+
+
+def test_masking_is_remembered_and_cannot_be_changed_later(
+    tmp_path: Path, run_turnwise: Run, tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log.csv"
+    rows = [f"c{number},user,call me on 0170 415195{number} or a{number}@b.com" for number in range(9)]
+    log.write_text("\n".join(["conversation,speaker,text", *rows]) + "\n")
+    folder = tmp_path / "masked"
+    options = ("--out", folder, "--model", tiny_folder("bert"), "--no-serve")
+    out, err = run_turnwise("start", log, *options, "--region", "DE")
+    assert "415195" not in out + err and "none: no turn is an agent's" in out
+    assert {turn.text for each in Store(folder / "store") for turn in each.turns} == {"call me on [PHONE] or [EMAIL]"}
+    assert "were made with regions" in run_turnwise("start", log, *options, "--region", "FR", code=1)[1]
+    log.write_text("\n".join(["conversation,speaker,text", *rows, "c99,user,write to new@b.com please"]) + "\n")
+    run_turnwise("start", log, *options)
+    assert "new@b.com" not in "".join(turn.text for each in Store(folder / "store") for turn in each.turns)
+
+
+def test_errors_say_what_to_do(tmp_path: Path, run_turnwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "name a log to import" in run_turnwise("start", code=1)[1]
+    assert "does not exist" in run_turnwise("start", "nothing.csv", code=1)[1]
+    assert "outside a project" in run_turnwise("intents", "fit", "x.csv", code=2)[1]
+    assert "outside a project" in run_turnwise("map", code=2)[1]
