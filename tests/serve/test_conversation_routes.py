@@ -122,7 +122,7 @@ def test_get_dialogue(client: TestClient, place: Path, tiny_folder) -> None:
 def test_clusters(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     from turnwise.assist.conversations.conversations import ConversationCluster, ConversationClustering
 
-    clusters = [ConversationCluster(0, "hotel, room", ("hotel", "room"), 7, ("a", "b"))]
+    clusters = [ConversationCluster(0, "hotel, room", ("hotel", "room"), 7, ("a", "b"), ("A", "B"))]
     monkeypatch.setattr(Conversations, "cluster", lambda self: ConversationClustering(clusters, []))
     body = client.get("/conversations/clusters").json()
     assert body == {
