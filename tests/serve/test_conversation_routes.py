@@ -127,7 +127,14 @@ def test_clusters(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     body = client.get("/conversations/clusters").json()
     assert body == {
         "clusters": [
-            {"number": 0, "name": "hotel, room", "words": ["hotel", "room"], "size": 7, "examples": ["a", "b"]}
+            {
+                "number": 0,
+                "name": "hotel, room",
+                "words": ["hotel", "room"],
+                "size": 7,
+                "examples": ["a", "b"],
+                "titles": ["A", "B"],
+            }
         ]
     }
 
