@@ -20,7 +20,7 @@
 // map.showAll()                      moves the view to all points.
 // map.distant                        the number of points outside the view of most points.
 // map.lasso                          whether dragging encircles points (true) or moves the map (false); settable.
-// map.choose(rows)                   marks points as chosen by the lasso.
+// map.choose(rows)                   fades all points but those chosen by the lasso; arrow keys still reach all. []: none.
 // map.zoom(factor)                   zooms about the centre.
 // map.near(row, count)               returns the rows nearest to a point, nearest first.
 // map.colour(group)                  returns the CSS colour of a cluster by its number; -1: of no cluster.
@@ -36,7 +36,7 @@ const NONE = -1;
 const HIT_RADIUS = 14;         // distance at which the pointer hits a point, in CSS pixels
 const MAX_ZOOM = 60;           // relative to the view of the whole map
 const MARGIN = 36;             // around all points
-const BULK = [0.01, 0.99];     // quantiles of the coordinates that the first view shows
+const BULK = [0.02, 0.98];     // quantiles of the coordinates that the first view shows
 const BULK_MARGIN = 0.05;      // around them, relative to their distance
 const PAN_STEP = 80;           // pixels that an arrow key moves the map by
 const FADED_OPACITY = 0.13;
@@ -54,7 +54,7 @@ export class UtteranceMap {
   #cells; #cellSize; #columns; #origin; #bounds; #bulk; #view = null;
   #target = null; #animationStart = 0; #animationFrom = null;
   #emphasised = null; #selected = null; #hovered = null; #pointers = new Map(); #hasMoved = false;
-  #chosen = new Set(); #isLasso = false; #path = null;  // the path of a lasso in progress: positions in the canvas
+  #chosen = null; #isLasso = false; #path = null;  // the path of a lasso in progress: positions in the canvas
   #discCache = new Map(); #colourCache = new Map(); #image;
   #palette = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
   #paper = "#fff"; #ink = "#000"; #muted = "#777"; #dark = false; #frame = 0;
@@ -128,8 +128,13 @@ export class UtteranceMap {
   }
 
   choose(rows) {
-    this.#chosen = new Set(rows);
+    this.#chosen = rows.length ? new Set(rows) : null;
     this.#requestDraw();
+  }
+
+  /** Return the points that are not faded; null: all. */
+  get #lit() {
+    return this.#chosen ?? this.#emphasised;
   }
 
   zoom(factor) {
@@ -350,15 +355,14 @@ export class UtteranceMap {
     // points are blended into the pixels directly: tens of thousands of drawing calls would take much longer
     const paper = new Uint32Array(Uint8Array.of(...this.#pixel(this.#paper), 255).buffer)[0];
     new Uint32Array(this.#image.data.buffer).fill(paper);
-    for (const lit of this.#emphasised === null ? [true] : [false, true]) {
+    for (const lit of this.#lit === null ? [true] : [false, true]) {
       // emphasised points are larger
-      const size = radius * ratio * (this.#emphasised !== null && lit ? 1.25 : 1);
+      const size = radius * ratio * (this.#lit !== null && lit ? 1.25 : 1);
       for (const group of groups) this.#drawGroup(group, size, lit);
     }
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.putImageData(this.#image, 0, 0);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    this.#drawChosen(radius);
     for (const row of new Set([this.#hovered, this.#selected])) if (row !== null) this.#ring(row, radius);
     this.#drawNames(width, height);
     if (this.#path !== null) this.#drawPath();
@@ -376,11 +380,11 @@ export class UtteranceMap {
     const { data, width, height } = this.#image;
     const { ratio } = this.#canvasSize;
     const scale = this.#view.scale * ratio, { left, top } = this.#view;
-    const faded = this.#emphasised !== null && !lit;
+    const faded = this.#lit !== null && !lit;
     const opacity = faded ? FADED_OPACITY : group === NONE ? 0.45 : 1;
     const colours = [this.#pixel(this.colour(group)), this.#pixel(this.#paper), this.#pixel(this.#ink)];
     for (const row of this.#rows.get(group)) {
-      if (this.#emphasised !== null && this.#emphasised.has(row) !== lit) continue;
+      if (this.#lit !== null && this.#lit.has(row) !== lit) continue;
       const x = Math.round((this.#points[row][0] - left) * scale), y = Math.round((top - this.#points[row][1]) * scale);
       const disc = this.#disc(radius, this.#sizeClass(row), this.#new !== null && this.#new[row]);
       if (x + disc.reach < 0 || y + disc.reach < 0 || x - disc.reach >= width || y - disc.reach >= height) continue;
@@ -454,20 +458,6 @@ export class UtteranceMap {
     }
   }
 
-  #drawChosen(radius) {
-    if (!this.#chosen.size) return;
-    const context = this.#context;
-    context.beginPath();
-    for (const row of this.#chosen) {
-      const [x, y] = this.#toCanvas(row), size = radius * (1 + 0.45 * this.#sizeClass(row)) + 1;
-      context.moveTo(x + size, y);
-      context.arc(x, y, size, 0, 2 * Math.PI);
-    }
-    context.lineWidth = 1.5;
-    context.strokeStyle = this.#ink;
-    context.stroke();
-  }
-
   #drawPath() {
     const context = this.#context;
     context.beginPath();
@@ -509,7 +499,7 @@ export class UtteranceMap {
     context.textBaseline = "middle";
     context.lineJoin = "round";
     for (const group of sized) {
-      if (this.#emphasised !== null && !this.#rows.get(group).some((row) => this.#emphasised.has(row))) continue;
+      if (this.#lit !== null && !this.#rows.get(group).some((row) => this.#lit.has(row))) continue;
       const [x, y] = this.#anchors.get(group);
       const across = (x - this.#view.left) * this.#view.scale, down = (this.#view.top - y) * this.#view.scale;
       if (across < 0 || down < 0 || across > width || down > height) continue;

@@ -22,10 +22,8 @@ function remember() {
 }
 
 const quote = (text) => ["“", textSpan(text), "”"];
-const code = (command) => element("pre", {}, element("code", {}, command));
-
 // A part that is not loaded, with the commands that add it.
-const missing = (what, ...commands) => element("div", {}, element("p", { class: "help" }, `Not loaded: ${what}. To add it:`), commands.map(code));
+const missing = (what, ...commands) => element("div", {}, element("p", { class: "help" }, `Not loaded: ${what}. To add it:`), element("pre", {}, element("code", {}, commands.join("\n"))));
 
 function card(heading, explanation, ...content) {
   return element("section", { class: "card" }, element("h3", {}, heading), element("p", {}, explanation), ...content);
@@ -38,7 +36,7 @@ function utteranceCard(about, data, go) {
     "Type what somebody says: the page shows its intent, or that none fits, with the nearest examples and suggested answers.",
     about.intents ? null : missing("intents", "turnwise intents fit examples.csv --out intents", "turnwise serve --intents intents"),
     intents
-      ? element("p", {}, `Your classifier has ${pluralise(intents.intents, "intent")} with ${pluralise(intents.examples, "example")}; the largest is `, quote(intents.largest), ` with ${intents.largest_examples.toLocaleString("en")}.`)
+      ? element("p", { class: "own" }, `Your classifier has ${pluralise(intents.intents, "intent")} with ${pluralise(intents.examples, "example")}; the largest is `, quote(intents.largest), ` with ${intents.largest_examples.toLocaleString("en")}.`)
       : null,
     intents ? button(["Try ", quote(excerpt(intents.example, 60))], () => go("utterance", (view) => view.try(intents.example))) : button("Open", () => go("utterance")),
   );
@@ -52,7 +50,7 @@ function conversationCard(about, data, go) {
   return card(
     "Conversation",
     "Paste a conversation: the page shows the intent of each user turn, turns that are out of place, suggested answers and similar conversations.",
-    facts.length ? element("p", {}, `Your service searches ${facts.join(" and ")}.`) : null,
+    facts.length ? element("p", { class: "own" }, `Your service searches ${facts.join(" and ")}.`) : null,
     about.conversations ? null : missing("conversations", "turnwise conversations index STORE --out conversations", "turnwise serve --conversations conversations"),
     about.responses ? null : missing("answers", "turnwise responses index STORE --out answers", "turnwise serve --responses answers"),
     about.reranker ? null : missing("the check for out-of-place turns", "turnwise serve --reranker turnwise-reranker"),
@@ -70,12 +68,12 @@ function mapCard(about, data, go) {
     map
       ? element(
           "p",
-          {},
+          { class: "own" },
           `Your map has ${pluralise(map.utterances, "utterance")} in ${pluralise(map.groups, "group")}, ${map.named.toLocaleString("en")} of them named`,
-          largest ? ["; the largest is ", quote(largest.name), ` with ${pluralise(largest.utterances, "utterance")}.`] : ".",
+          largest ? ["; the largest is ", quote(largest.title), ` with ${pluralise(largest.utterances, "utterance")}.`] : ".",
         )
       : null,
-    largest ? button(["Open ", quote(excerpt(largest.name, 40))], () => go("map", (view) => view.openGroup(largest.group))) : button("Open", () => go("map")),
+    largest ? button(["Open ", quote(excerpt(largest.title, 40))], () => go("map", (view) => view.openGroup(largest.group))) : button("Open", () => go("map")),
   );
 }
 

@@ -49,7 +49,7 @@ function nameForm(state, group) {
     { class: "inline" },
     element("label", { for: "group-name" }, "Name"),
     input,
-    element("button", { type: "submit", class: "small main", data: { key: "group-name-send" } }, "Rename"),
+    element("button", { type: "submit", class: "small main", data: { key: "group-name-send" } }, state.named(group) ? "Rename" : "Name"),
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -81,7 +81,7 @@ function splitForm(state, group) {
 }
 
 // A list of utterances with boxes; those that are ticked can be labelled together. `marked`: the rows ticked at first.
-function members(state, rows, marked, { label, none, name, done }) {
+function members(state, rows, marked, { title, none, name, done }) {
   const list = element("ul", { class: "members" });
   const more = element("div", { class: "row" });
   const status = element("span", { class: "help" });
@@ -110,8 +110,8 @@ function members(state, rows, marked, { label, none, name, done }) {
   showMore();
   mark(null, false);
   return [
-    element("h3", {}, pluralise(rows.length, "different text")),
-    state.canLabel ? [status, labelForm(state, "members-label", label, () => [...marked], done)] : null,
+    title ? element("h3", {}, title) : null,
+    state.canLabel ? [status, labelForm(state, "members-label", "Label as", () => [...marked], done)] : null,
     element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, list, more),
   ]
     .flat()
@@ -127,7 +127,7 @@ export function groupDetail(state) {
     state.canLabel ? nameForm(state, group) : null,
     state.canLabel ? splitForm(state, group) : null,
     members(state, [...cluster.representatives, ...state.rowsOf(group).filter((row) => !cluster.representatives.includes(row))], new Set(), {
-      label: "Label selected as",
+      title: pluralise(cluster.size, "different text"),
       none: "Select texts that belong to another group.",
       name: "Texts of the group",
     }),
@@ -155,7 +155,6 @@ export function selectionDetail(state) {
     head(`${pluralise(rows.length, "text")} selected`, () => state.open(null)),
     element("p", { class: "help" }, `${pluralise(state.utterances(rows), "utterance")}. In: `, textSpan(counts.slice(0, GROUPS).map(([group, count]) => `${state.title(group)} (${count.toLocaleString("en")})`).join(", ")), `${rest}.`),
     members(state, rows, new Set(rows), {
-      label: "Label as",
       none: "None selected: tick texts to label them.",
       name: "Selected texts",
       done: () => state.open(null),

@@ -104,7 +104,7 @@ export function groupTable(state, colour) {
   return [
     element("h2", { tabindex: "-1", data: { key: "panel" } }, pluralise(clusters.length, "group")),
     state.canLabel
-      ? element("p", { class: "help" }, "A group’s name is the label of its utterances. In italics: keywords of unnamed groups. Select two or more to merge them.")
+      ? element("p", { class: "help" }, "A group’s name is the label of its utterances; unnamed groups show keywords. Select two or more to merge them.")
       : null,
     search,
     state.canLabel && state.checked.size > 1 ? mergeForm(state) : null,

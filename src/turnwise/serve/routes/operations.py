@@ -40,7 +40,7 @@ ServiceInfo = response_schema(
 _IntentsOverview: Any = response_schema(
     "IntentsOverview", intents=int, examples=int, largest=str, largest_examples=int, example=str
 )
-_GroupOverview: Any = response_schema("GroupOverview", group=int, name=str, utterances=int)
+_GroupOverview: Any = response_schema("GroupOverview", group=int, title=str, utterances=int)
 _MapOverview: Any = response_schema(
     "MapOverview", texts=int, utterances=int, groups=int, named=int, largest=_GroupOverview | None
 )
@@ -105,7 +105,7 @@ def _map_overview(labelling: Labelling) -> dict[str, Any]:
     largest = None
     if groups:
         first = groups[0]
-        largest = {"group": first.number, "name": first.name or first.suggested, "utterances": first.utterances}
+        largest = {"group": first.number, "title": first.name or first.suggested, "utterances": first.utterances}
     return {
         "texts": len(labelling.map),
         "utterances": int(labelling.map.counts.sum()),
