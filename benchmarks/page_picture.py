@@ -22,7 +22,7 @@ from turnwise.assist.labelling.labelling import Labelling
 from turnwise.core.text import normalise_text
 
 SIZE = {"width": 1400, "height": 900}
-COLOURS = 128
+COLOURS = 256
 
 #: The names of some groups, by a text of each.
 NAMES = {
@@ -41,6 +41,17 @@ NAMES = {
     "thank you, so that's my appointment sorted": "appointment",
     "yeah, all correct, please choose my seat": "choose seat",
     "nice, so that's my energy contract sorted": "energy contract",
+    "that would be 1063172": "number",
+    "I'd say Wednesday the 16th": "date",
+    "Seville": "city",
+    "that would be 54 Garden Road": "address",
+    "that would be Dr Demir": "doctor",
+    "it's £29.58": "amount",
+    "The Blue Fig": "restaurant",
+    "there'll be six guests": "party size",
+    "that would be 11:45": "time",
+    "sure": "confirm",
+    "thank you for helping me check what my insurance covers": "insurance cover",
 }
 
 
@@ -72,7 +83,9 @@ def draw(address: str, path: Path) -> None:
         page.wait_for_timeout(1_000)  # the drawing of the map
         page.screenshot(path=path)
         browser.close()
-    Image.open(path).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    Image.open(path).convert("RGB").quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
+        path, optimize=True
+    )
 
 
 def main() -> None:

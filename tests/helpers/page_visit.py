@@ -46,7 +46,8 @@ class Visit:
         self.site = site
         self.context = browser.new_context(viewport={"width": width, "height": height}, **options)
         if not first:
-            self.context.add_init_script("localStorage.setItem('turnwise-introduced', 'yes')")
+            # the report is a sandboxed frame without storage
+            self.context.add_init_script("try { localStorage.setItem('turnwise-introduced', 'yes'); } catch {}")
         self.page = self.context.new_page()
         self.page.set_default_timeout(120_000)
         self.requests: list[str] = []

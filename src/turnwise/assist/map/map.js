@@ -6,8 +6,8 @@
 // canvas   an element whose size is set by CSS; gets `tabindex` and a role. Colours are its custom properties --paper,
 //          --ink and --muted (any CSS colour); --paper determines whether clusters get light or dark colours.
 // data     the response of GET /map: { points: [[x, y], …], groups: [cluster number per point, -1: none], counts:
-//          [occurrences], clusters: [{ number, name, size, … }], new: [bool per point] | null, … }. Points have any
-//          scale, y grows upwards.
+//          [occurrences], clusters: [{ number, name, size, unnamed: true for a name in italics, … }], new: [bool per
+//          point] | null, … }. Points have any scale, y grows upwards.
 // onhover(row | null, x, y)    the point under the pointer changed; x, y: position in the canvas in CSS pixels.
 // onselect(row | null, event)  a point was selected by click or keyboard; null: the selection was cleared.
 // onlasso(rows, adding)        points were encircled, or one was toggled with the space bar; adding: to add to those
@@ -50,7 +50,7 @@ function clusterColour(number, dark) {
 
 export class UtteranceMap {
   #canvas; #context; #handlers; #points; #counts; #groups; #new;
-  #names = new Map(); #rows = new Map(); #anchors = new Map();
+  #names = new Map(); #unnamed = new Set(); #rows = new Map(); #anchors = new Map();
   #cells; #cellSize; #columns; #origin; #bounds; #bulk; #view = null;
   #target = null; #animationStart = 0; #animationFrom = null;
   #emphasised = null; #selected = null; #hovered = null; #pointers = new Map(); #hasMoved = false;
@@ -82,6 +82,7 @@ export class UtteranceMap {
   update({ groups, clusters }) {
     this.#groups = groups;
     this.#names = new Map(clusters.map((cluster) => [cluster.number, cluster.name]));
+    this.#unnamed = new Set(clusters.filter((cluster) => cluster.unnamed).map((cluster) => cluster.number));
     this.#rows = new Map();
     groups.forEach((group, row) => {
       if (!this.#rows.has(group)) this.#rows.set(group, []);
@@ -504,7 +505,7 @@ export class UtteranceMap {
       const across = (x - this.#view.left) * this.#view.scale, down = (this.#view.top - y) * this.#view.scale;
       if (across < 0 || down < 0 || across > width || down > height) continue;
       const size = 11.5 + Math.min(2.5, Math.log10(this.#rows.get(group).length) / 1.5) - (width < 600 ? 1.5 : 0);
-      context.font = `600 ${size.toFixed(1)}px ${family}`;
+      context.font = `${this.#unnamed.has(group) ? "italic 500" : "600"} ${size.toFixed(1)}px ${family}`;
       const name = truncate(this.#names.get(group) ?? String(group), 34);
       const half = context.measureText(name).width / 2 + 6;
       const middle = Math.min(Math.max(across, half), width - half), row = Math.min(Math.max(down, 12), height - 12);

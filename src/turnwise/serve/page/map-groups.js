@@ -7,6 +7,9 @@ function swatch(colour) {
   return node;
 }
 
+// Keywords shown below the name of a group.
+const KEYWORDS = 4;
+
 function row(state, cluster, colour) {
   const { number } = cluster;
   const mark = element("input", {
@@ -32,7 +35,7 @@ function row(state, cluster, colour) {
       "th",
       { scope: "row" },
       open,
-      state.named(number) ? element("small", {}, textSpan(cluster.words.join(", "))) : element("span", { class: "visually-hidden" }, " (unnamed)"),
+      state.named(number) ? element("small", {}, textSpan(cluster.words.slice(0, KEYWORDS).join(", "))) : element("span", { class: "visually-hidden" }, " (unnamed)"),
     ),
     element("td", { class: "value" }, cluster.utterances.toLocaleString("en")),
   );

@@ -120,7 +120,7 @@ export class MapView {
   // The drawing's data: unnamed groups are titled with their keywords.
   #drawingData() {
     const { data } = this.#state;
-    return { ...data, clusters: data.clusters.map((cluster) => ({ ...cluster, name: this.#state.title(cluster.number) })) };
+    return { ...data, clusters: data.clusters.map((cluster) => ({ ...cluster, name: this.#state.title(cluster.number), unnamed: !this.#state.named(cluster.number) })) };
   }
 
   #searchForm() {
