@@ -192,6 +192,9 @@ def test_escape_cancels_the_lasso(browser: Any, site: str) -> None:
     assert visit.get_by_role("button", name="Select", exact=True).get_attribute("aria-pressed") == "false"
     draw_lasso(visit, *LEFT_HALF)
     assert visit.locator(".groups").is_visible(), "dragging moves the map again"
+    visit.press("Select")
+    visit.keyboard.press("Escape")
+    assert visit.get_by_role("button", name="Select", exact=True).get_attribute("aria-pressed") == "false"
     visit.close()
 
 
@@ -221,6 +224,9 @@ def test_texts_in_no_group_are_shown(browser: Any, site: str) -> None:
     visit = open_map(browser, site)
     visit.press("Show the texts in no group")
     assert set(visit.locator(".panel .members .utterance").all_inner_texts()) == {"far away", "further away"}
+    visit.press("far away")
+    # the view moves to the text, away from all others
+    visit.page.wait_for_function(f"() => Math.max(...({SPAN})()) < 0.1")
     visit.close()
 
 

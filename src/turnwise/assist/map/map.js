@@ -17,6 +17,7 @@
 // map.emphasise(rows | null)         fades all other points (an iterable of rows); null: fades none.
 // map.select(row | null)             marks a point without calling onselect.
 // map.zoomTo(rows | null)            moves the view to these points; null: to most points, without distant ones.
+// map.reveal(rows)                   moves the view to these points if most of them are outside it.
 // map.showAll()                      moves the view to all points.
 // map.distant                        the number of points outside the view of most points.
 // map.lasso                          whether dragging encircles points (true) or moves the map (false); settable.
@@ -106,6 +107,17 @@ export class UtteranceMap {
   zoomTo(rows) {
     const members = [...(rows ?? [])];
     this.#moveTo(members.length ? this.#viewOf(members) : this.#viewBulk());
+  }
+
+  reveal(rows) {
+    const { width, height } = this.#size();
+    const visible = rows.filter((row) => {
+      const [x, y] = this.#toCanvas(row);
+      return x >= 0 && y >= 0 && x <= width && y <= height;
+    });
+    if (visible.length >= rows.length / 2) return;
+    if (rows.length > 1) this.#moveTo(this.#viewOf(rows));
+    else this.#centre(rows[0]);
   }
 
   showAll() {
@@ -275,6 +287,13 @@ export class UtteranceMap {
     const least = 0.7 * Math.min(usual, this.#viewAll().scale);
     const scale = Math.min(Math.max(view.scale * factor, least), usual * MAX_ZOOM);
     return { scale, left: view.left + x / view.scale - x / scale, top: view.top - y / view.scale + y / scale };
+  }
+
+  /** Move the view to a point without zooming. */
+  #centre(row) {
+    const { width, height } = this.#size();
+    const [x, y] = this.#points[row], { scale } = this.#view;
+    this.#moveTo({ scale, left: x - width / 2 / scale, top: y + height / 2 / scale });
   }
 
   #moveTo(target) {
@@ -667,11 +686,7 @@ export class UtteranceMap {
     this.#selectByUser(best, event);
     const [x, y] = this.#toCanvas(best);
     if (x < MARGIN || y < MARGIN || x > width - MARGIN || y > height - MARGIN) {
-      this.#moveTo({
-        ...this.#view,
-        left: this.#points[best][0] - width / 2 / this.#view.scale,
-        top: this.#points[best][1] + height / 2 / this.#view.scale,
-      });
+      this.#centre(best);
     }
   }
 }

@@ -21,6 +21,7 @@ export class MapView {
   #map;
   #parts;
   #questions;
+  #revealed = [null, null]; // the group and the row that the view was last moved to, if necessary
   #drawnVersion = 0; // the version of the groups that is drawn
   #highlighted = null; // rows found by the search
 
@@ -109,7 +110,7 @@ export class MapView {
     this.#map = new UtteranceMap(canvas, this.#drawingData(), {
       onhover: (row, x, y) => this.#hover(row, x, y),
       onselect: (row, event) => this.#select(row, event),
-      onlasso: (rows, adding) => this.#state.choose(rows, adding),
+      onlasso: (rows, adding) => this.#choose(rows, adding),
     });
     const { distant } = this.#map;
     parts.distant.hidden = !distant;
@@ -188,12 +189,21 @@ export class MapView {
     this.#parts.lasso.setAttribute("aria-pressed", String(on));
   }
 
+  #choose(rows, adding) {
+    this.#state.choose(rows, adding);
+    // on narrow screens the list of the selection is below the map
+    if (rows.length && !adding && matchMedia("(max-width: 64rem)").matches) this.#parts.panel.scrollIntoView({ block: "start" });
+  }
+
   // Escape goes back one step: from a text, from the selection, from drawing.
   #select(row, event) {
-    if (row === null && event?.key === "Escape" && this.#state.row === null) {
-      if (this.#state.chosen.length) this.#state.choose([]);
-      else this.#setLasso(false);
-    } else this.#state.select(row);
+    if (row === null && event?.key === "Escape" && this.#state.row === null) this.#cancel();
+    else this.#state.select(row);
+  }
+
+  #cancel() {
+    if (this.#state.chosen.length) this.#state.choose([]);
+    else this.#setLasso(false);
   }
 
   #hover(row, x, y) {
@@ -207,6 +217,7 @@ export class MapView {
   }
 
   #onKeyDown(event) {
+    if (this.#status === "shown" && event.key === "Escape" && !event.target.matches("canvas, input")) this.#cancel();
     if (this.#status !== "shown" || !(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z") return;
     if (event.target.matches("input, textarea")) return; // there the browser undoes typing
     event.preventDefault();
@@ -224,6 +235,7 @@ export class MapView {
     }
     if (state.row !== null || !state.chosen.length) this.#map.select(state.row); // else arrow keys continue from the last text
     this.#map.choose(state.chosen);
+    this.#reveal();
     this.#emphasise();
     keepFocus(byId("map-body"), () => {
       this.#parts.tools.replaceChildren(...this.#tools());
@@ -231,6 +243,15 @@ export class MapView {
       this.#parts.panel.className = state.row === null && state.opened === null && !state.chosen.length ? "panel" : "panel card";
       this.#parts.panel.replaceChildren(...this.#panel());
     }, [`group-${state.previous}`, "panel"]);
+  }
+
+  // Moves the view to the group or text that was opened, if it is outside.
+  #reveal() {
+    const { opened, row } = this.#state;
+    if (this.#revealed[0] === opened && this.#revealed[1] === row) return;
+    this.#revealed = [opened, row];
+    if (row !== null) this.#map.reveal([row]);
+    else if (opened !== null) this.#map.reveal(this.#state.rowsOf(opened));
   }
 
   // The table of groups, or the selected group, utterance or utterances.
