@@ -29,12 +29,12 @@ export class LabellingQuestions {
   #content() {
     if (this.#remaining === null) {
       return [
-        element("div", { class: "questions-head" }, element("h2", {}, "Suggested to label"), button("Ask me", () => this.#more(), { class: "small", data: { key: "ask" } })),
+        element("div", { class: "questions-head" }, element("h2", { tabindex: "-1" }, "Suggested to label"), button("Ask me", () => this.#more(), { class: "small", data: { key: "ask" } })),
         element("p", { class: "help" }, "Uncertain utterances that are similar to many others: their labels help most."),
       ];
     }
     if (!this.#remaining.length) {
-      return [element("h2", {}, "Suggested to label"), element("p", {}, "All labelled."), button("More", () => this.#more(), { data: { key: "ask" } })];
+      return [element("h2", { tabindex: "-1" }, "Suggested to label"), element("p", {}, "All labelled."), button("More", () => this.#more(), { data: { key: "ask" } })];
     }
     return this.#card(this.#remaining[0]);
   }
@@ -57,7 +57,9 @@ export class LabellingQuestions {
     const follow = active === null || active === document.body || this.#place.contains(active);
     this.#shownAt = performance.now();
     this.draw();
-    if (follow) (this.#place.querySelector("input") ?? this.#place.querySelector("button")).focus();
+    // on touch screens a focused field would open the keyboard
+    const field = matchMedia("(pointer: coarse)").matches ? "h2" : "input";
+    if (follow) (this.#place.querySelector(field) ?? this.#place.querySelector("button")).focus();
   }
 
   #card({ row, text, guess, reason }) {
@@ -76,7 +78,7 @@ export class LabellingQuestions {
       else input.focus();
     });
     return [
-      element("h2", {}, "Suggested to label"),
+      element("h2", { tabindex: "-1" }, "Suggested to label"),
       paragraph(text, "text quote"),
       element("p", { class: "help" }, textSpan(reason)),
       guess === null ? null : button(["Label as ", textSpan(guess)], () => this.#answer(row, guess), { class: "main" }),
