@@ -16,12 +16,12 @@ from pathlib import Path
 
 import httpx
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.core.text import normalise_text
 
-SIZE = {"width": 1400, "height": 900}
+SIZE = ViewportSize(width=1400, height=900)
 COLOURS = 256
 
 #: The names of some groups, by a text of each.
