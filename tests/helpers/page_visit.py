@@ -31,9 +31,23 @@ UNNAMED = """() => {
 class Visit:
     """An open page, with its requests and console messages."""
 
-    def __init__(self, browser: Any, site: str, view: str = "", *, width: int = 1280, **options: Any) -> None:
+    def __init__(
+        self,
+        browser: Any,
+        site: str,
+        view: str = "",
+        *,
+        width: int = 1280,
+        height: int = 900,
+        first: bool = False,
+        **options: Any,
+    ) -> None:
+        """Open a view; unless it is the `first` visit, without the introduction."""
         self.site = site
-        self.context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        self.context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        if not first:
+            # the report is a sandboxed frame without storage
+            self.context.add_init_script("try { localStorage.setItem('turnwise-introduced', 'yes'); } catch {}")
         self.page = self.context.new_page()
         self.page.set_default_timeout(120_000)
         self.requests: list[str] = []

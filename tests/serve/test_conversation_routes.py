@@ -122,12 +122,19 @@ def test_get_dialogue(client: TestClient, place: Path, tiny_folder) -> None:
 def test_clusters(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     from turnwise.assist.conversations.conversations import ConversationCluster, ConversationClustering
 
-    clusters = [ConversationCluster(0, "hotel, room", ("hotel", "room"), 7, ("a", "b"))]
+    clusters = [ConversationCluster(0, "hotel, room", ("hotel", "room"), 7, ("a", "b"), ("A", "B"))]
     monkeypatch.setattr(Conversations, "cluster", lambda self: ConversationClustering(clusters, []))
     body = client.get("/conversations/clusters").json()
     assert body == {
         "clusters": [
-            {"number": 0, "name": "hotel, room", "words": ["hotel", "room"], "size": 7, "examples": ["a", "b"]}
+            {
+                "number": 0,
+                "name": "hotel, room",
+                "words": ["hotel", "room"],
+                "size": 7,
+                "examples": ["a", "b"],
+                "titles": ["A", "B"],
+            }
         ]
     }
 

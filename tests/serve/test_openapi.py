@@ -49,7 +49,7 @@ def test_every_route_documents_itself_and_its_errors(description: dict) -> None:
         GET /conversations/dialogue, POST /coherence, GET /map, POST /map/name, POST /map/merge,
         POST /map/split, POST /map/label, POST /map/undo, POST /map/redo, GET /map/next, GET /map/labels.csv,
         POST /map/fit,
-        GET /report, GET /health, GET /ready, GET /metrics, POST /reload"""
+        GET /report, GET /overview, GET /health, GET /ready, GET /metrics, POST /reload"""
     assert routes == {" ".join(each.split()) for each in expected.split(",")}
 
 

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.options import AsJson, OptionalModel, Rebuild, Seed, Splits, TableOut, out_file
-from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.cli.project import model_or_default, project_command, project_part
 
 if TYPE_CHECKING:
@@ -80,10 +80,11 @@ def similar_command(
     query = turns or [] if dialogue is None else conversations.dialogue(dialogue)
     data, blocks = [], []
     for each in conversations.similar(query, top=top, where=where or None):
-        data.append(asdict(each) | {"turns": [{"speaker": turn.speaker, "text": turn.text} for turn in each.turns]})
-        origin = " · ".join(part for part in (each.source, each.split) if part)
-        title = (f"{each.similarity:.3f}  {each.dialogue}  {origin}", "bold")
-        blocks.append(lines(title, *((f"  {turn.speaker}: {turn.text}", "") for turn in each.turns)))
+        turns_as_json = [{"speaker": turn.speaker, "text": turn.text} for turn in each.turns]
+        data.append(asdict(each) | {"title": each.title, "turns": turns_as_json})
+        origin = " · ".join(part for part in (each.dialogue, each.source, each.split) if part)
+        spoken = ((f"  {turn.speaker}: {excerpt(turn.text)}", "") for turn in each.turns)
+        blocks.append(lines((f"{each.similarity:.3f}  {each.title}", "bold"), (f"       {origin}", "dim"), *spoken))
     show({"conversations": data}, *blocks, as_json=as_json)
 
 
@@ -118,8 +119,9 @@ def clusters_command(
     count = len(conversations)
     blocks: list[Block] = [f"{count:,} conversations, {len(clusters):,} clusters, {outside:,} conversations in none"]
     for cluster in clusters[:top]:
-        examples = f"  such as {', '.join(cluster.examples[:_EXAMPLES])}"
-        blocks.append(lines((f"{cluster.name}  {cluster.size:,} conversations", "bold"), (examples, "")))
+        examples = list(zip(cluster.titles, cluster.examples, strict=True))[:_EXAMPLES]
+        shown = ((f"  {title} ({dialogue})", "") for title, dialogue in examples)
+        blocks.append(lines((f"{cluster.name}  {cluster.size:,} conversations", "bold"), *shown))
     if len(clusters) > top:
         blocks.append(f"{len(clusters) - top:,} more clusters: use --top or --out")
     data = {"conversations": count, "outside": outside, "clusters": [asdict(each) for each in clusters]}

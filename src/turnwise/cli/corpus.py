@@ -10,7 +10,7 @@ import turnwise
 from turnwise.cli.corpus_import import import_command, manifest_summary
 from turnwise.cli.corpus_slots import augment_command, detect_command, templates_command
 from turnwise.cli.options import AsJson, OptionalData, Splits
-from turnwise.cli.output import Block, facts, lines, message, progress_bar, show
+from turnwise.cli.output import Block, excerpt, facts, lines, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 
 if TYPE_CHECKING:
@@ -175,8 +175,8 @@ def _overlap_block(overlap: "TextOverlap") -> Block:
         ("pairs", part(overlap.shared_pairs, overlap.pairs)),
         ("dialogues", f"{part(overlap.sharing_dialogues, overlap.dialogues)} have a shared text"),
         ("", f"{part(overlap.shared_endings, overlap.dialogues)} end with a shared pair"),
-        *(("text", text) for text in overlap.text_examples),
-        *(("pair", " → ".join(pair)) for pair in overlap.pair_examples),
+        *(("text", excerpt(text)) for text in overlap.text_examples),
+        *(("pair", " → ".join(map(excerpt, pair))) for pair in overlap.pair_examples),
     ]
     return facts(f"{overlap.first} in {overlap.second}", rows)
 

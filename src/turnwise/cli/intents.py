@@ -10,7 +10,7 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli.corpus import export_report
 from turnwise.cli.options import AsJson, OptionalModel, Seed, out_file
-from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.cli.project import model_or_default, project_command, project_part
 from turnwise.core.model_names import DEFAULT_ENCODER
 
@@ -119,10 +119,10 @@ def predict_command(
 
 def _decision_block(decision: "Decision") -> Block:
     return lines(
-        (decision.text, "bold"),
+        (excerpt(decision.text), "bold"),
         (f"  {', '.join(decision.intents) or 'none of the intents'}", "yellow" if decision.abstained else "green"),
         (f"  {decision.reason}", "dim"),
-        *((f"  {near.similarity:.2f}  {near.intent}: {near.text}", "dim") for near in decision.nearest[1:]),
+        *((f"  {near.similarity:.2f}  {near.intent}: {excerpt(near.text)}", "dim") for near in decision.nearest[1:]),
     )
 
 
@@ -360,7 +360,7 @@ def _report_table(source: Path, result: "IntentReport", out: Path | None) -> Blo
     if result.not_evaluated:
         rows.append(("not classified", f"{', '.join(result.not_evaluated)}: a single example"))
     rows += [
-        ("mislabelled?", f"'{each.text}': {each.intent}, looks like {each.proposed} ({each.probability:.0%})")
+        ("mislabelled?", f"'{excerpt(each.text)}': {each.intent}, looks like {each.proposed} ({each.probability:.0%})")
         for each in result.label_issues[:_MAX_DIAGNOSTICS]
     ]
     if result.label_issue_count > _MAX_DIAGNOSTICS:

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from turnwise.cli.corpus import export_report
 from turnwise.cli.options import AsJson, out_file
-from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.cli.project import project_command, project_part
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def status_command(
     for group in groups[:top]:
         name = group.name if group.name is not None else f"unnamed ({group.suggested})"
         title = (f"{group.number:>4} {name}  {group.size:,} texts", "bold" if group.name is not None else "")
-        blocks.append(lines(title, (f"     {texts[group.representatives[0]]}", "")))
+        blocks.append(lines(title, (f"     {excerpt(texts[group.representatives[0]])}", "")))
     if len(groups) > top:
         blocks.append(f"{len(groups) - top:,} more groups: use --top")
     show(data | {"groups": [asdict(group) for group in groups]}, *blocks, as_json=as_json)
@@ -78,7 +78,10 @@ def next_command(
     parts = []
     for question in questions:
         guess = "" if question.guess is None else f"  {question.guess}?"
-        parts += [(f"{question.row:>6}  {question.text}{guess}", "bold"), (f"        {question.reason}", "dim")]
+        parts += [
+            (f"{question.row:>6}  {excerpt(question.text)}{guess}", "bold"),
+            (f"        {question.reason}", "dim"),
+        ]
     show({"questions": [asdict(question) for question in questions]}, lines(*parts), as_json=as_json)
 
 

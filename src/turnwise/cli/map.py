@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.options import AsJson, OptionalModel, Seed, Speakers, Splits
-from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.cli.project import model_or_default, project_part
 
 if TYPE_CHECKING:
@@ -118,5 +118,5 @@ def _cluster_block(result: "UtteranceMap", place: int) -> Block:
     if result.new is not None and result.comparison is not None:
         new = int(result.new[result.labels == cluster.number].sum())
         title += f", {new:,} texts new, {result.comparison.before[place] / result.comparison.utterances:.1%} before"
-    examples = [(f"  {result.utterances[row].text}", "") for row in cluster.representatives[:_EXAMPLES]]
+    examples = [(f"  {excerpt(result.utterances[row].text)}", "") for row in cluster.representatives[:_EXAMPLES]]
     return lines((title, "bold"), *examples)

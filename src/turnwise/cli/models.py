@@ -22,7 +22,7 @@ from turnwise.cli.options import (
     Splits,
     out_file,
 )
-from turnwise.cli.output import facts, lines, message, progress_bar, show
+from turnwise.cli.output import excerpt, facts, lines, message, progress_bar, show
 
 if TYPE_CHECKING:
     from turnwise.evaluation.tasks.compression import TemplateWeightChoice
@@ -291,6 +291,6 @@ def coherence_command(
     else:
         for suspect in result.suspects:
             title = f"{suspect.score:.3f}  {suspect.dialogue}, turn {suspect.turn}, {suspect.speaker}"
-            previous = [] if suspect.before is None else [(f"  {suspect.before}", "dim")]
-            blocks.append(lines((title, "bold"), *previous, (f"  {suspect.text}", "")))
+            previous = [] if suspect.before is None else [(f"  {excerpt(suspect.before)}", "dim")]
+            blocks.append(lines((title, "bold"), *previous, (f"  {excerpt(suspect.text)}", "")))
     show(asdict(result), facts(store, rows), *blocks, as_json=as_json)

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import typer
 
 from turnwise.core.progress import Progress
+from turnwise.core.text import shorten_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+#: Characters of a text in a result: at most three lines of a terminal with 80 columns.
+_EXCERPT_LENGTH = 200
 
 #: A part of a result that rich can print; rich is imported only when something is printed.
 Block: TypeAlias = "RenderableType"
@@ -50,6 +54,11 @@ def lines(*parts: tuple[str, str]) -> Block:
     from rich.text import Text
 
     return Group(*(Text(text, style) for text, style in parts))
+
+
+def excerpt(text: str) -> str:
+    """Return a text of a corpus on one line, cut off with an ellipsis; `--json` prints whole texts."""
+    return shorten_text(text, _EXCERPT_LENGTH)
 
 
 def message(text: str) -> None:

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.options import AsJson, OptionalModel, Rebuild, Splits, TableOut, parse_key_values
-from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.cli.project import model_or_default, project_command, project_part
 
 if TYPE_CHECKING:
@@ -135,4 +135,6 @@ def _suggestion_block(suggestion: "Suggestion") -> Block:
     details = [place, f"similarity {suggestion.similarity:.3f}", f"used {times}"]
     if suggestion.folded:
         details.append(f"{len(suggestion.folded)} near-duplicates")
-    return lines((f"{suggestion.score:.3f}  {suggestion.text}", "bold"), (f"       {'; '.join(details)}", "dim"))
+    return lines(
+        (f"{suggestion.score:.3f}  {excerpt(suggestion.text)}", "bold"), (f"       {'; '.join(details)}", "dim")
+    )

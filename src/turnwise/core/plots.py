@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.text import shorten_text
 
 BLACK, BLUE, RED = "#222222", "#1f4e79", "#b3261e"
 _COLOURS = (BLUE, RED, "#2e7d32", "#7b1fa2", "#b26a00", "#00838f")
@@ -155,8 +156,8 @@ def to_svg(figure: Any) -> str:
 
 def shorten_label(text: str, length: int = 60) -> str:
     """Return a text on one line, cut off at `length` characters, without the control characters that SVG forbids."""
-    line = "".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split()))
-    return line if len(line) <= length else f"{line[: length - 1]}…"
+    line = shorten_text(text, length)
+    return "".join(character if character.isprintable() else "\ufffd" for character in line)
 
 
 def _new_figure(title: str, width: float, height: float) -> tuple[Any, Any]:

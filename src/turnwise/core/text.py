@@ -5,6 +5,12 @@ import re
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
+def shorten_text(text: str, length: int) -> str:
+    """Return a text on one line, cut off with an ellipsis at `length` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length - 1].rstrip()}…"
+
+
 def normalise_text(text: str) -> str:
     """Return the key that equal utterances share: case and surrounding space are ignored (WMDC, Table 5)."""
     return text.strip().lower()

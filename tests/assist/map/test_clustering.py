@@ -104,6 +104,25 @@ def test_words_are_sorted_by_weight() -> None:
     assert described[1].words[:2] == tuple(sorted(("car", "the"), key=lambda word: -weight(word, 1)))
 
 
+def test_names_are_weighted_by_occurrences() -> None:
+    texts = ["okay great", "thansk", "thansk a lot", "cancel order", "order cancel", "order"]
+    labels = np.array([0, 0, 0, 1, 1, 1])
+    described = describe_clusters(texts, labels, VECTORS[: len(texts)], [400, 1, 1, 2, 2, 2])
+    assert set(described[0].words[0].split()) <= {"okay", "great"}
+    assert describe_clusters(texts, labels, VECTORS[: len(texts)])[0].words[0] == "thansk"
+
+
+def test_names_have_no_masks_markup_and_addresses() -> None:
+    texts = [
+        "call [PHONE] or [NAME_3] <b>now</b>",
+        "call [PHONE] see https://shop.example/call?id=7 &nbsp;",
+        "call [PHONE] <a href='x'>now</a> www.shop.example",
+        "other words",
+    ]
+    described = describe_clusters(texts, np.array([0, 0, 0, 1]), VECTORS[: len(texts)])
+    assert set(" ".join(described[0].words).split()) == {"call", "now"}
+
+
 def test_names_are_unique() -> None:
     texts = ["same words here"] * 4 + ["12 34", "?!"] * 2
     described = describe_clusters(texts, np.array([0, 0, 1, 1, 2, 2, 3, 3]), VECTORS[: len(texts)])

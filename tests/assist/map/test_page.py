@@ -153,6 +153,27 @@ def test_points_are_reached_by_mouse_and_keyboard(fresh: Page) -> None:
     fresh.wait_for_function(f"before => ({COLOURS})() > before / 2", arg=before)
 
 
+def test_texts_are_selected_with_a_lasso_and_by_keyboard(fresh: Page) -> None:
+    box = fresh.locator("#canvas").bounding_box()
+    assert box is not None
+    fresh.get_by_role("button", name="Select").click()
+    for place, (x, y) in enumerate([(0.01, 0.01), (0.45, 0.01), (0.45, 0.99), (0.01, 0.99)]):
+        fresh.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"], steps=3)
+        if place == 0:
+            fresh.mouse.down()
+    fresh.mouse.up()
+    expect(fresh.locator("#panel h2")).to_have_text("60 texts selected")  # the two topics on the left
+    fresh.keyboard.press("Escape")
+    expect(fresh.locator("#panel h2")).to_have_text("Clusters")
+    fresh.keyboard.press("Escape")
+    expect(fresh.get_by_role("button", name="Select")).to_have_attribute("aria-pressed", "false")
+    fresh.locator("#canvas").focus()
+    for _ in range(2):
+        fresh.keyboard.press("ArrowRight")
+        fresh.keyboard.press("Space")
+    expect(fresh.locator("#panel h2")).to_have_text("2 texts selected")
+
+
 def test_table_lists_every_cluster_and_leads_to_the_map(fresh: Page) -> None:
     utterance_map = make_example_map()
     rows = fresh.locator("table tbody tr")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from turnwise.assist.conversations.titles import conversation_title
 from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, conversation_vector
 from turnwise.assist.map.clustering import describe_clusters, find_clusters
 from turnwise.assist.map.reduction import DimensionReduction, Method
@@ -55,13 +56,18 @@ class SimilarConversation:
     split: str | None
     turns: tuple[Turn, ...]
 
+    @property
+    def title(self) -> str:
+        """The user's first request."""
+        return conversation_title(self.turns)
+
 
 @dataclass(frozen=True, slots=True)
 class ConversationCluster:
     """Conversations about the same topic; clusters are numbered from 0, the largest first.
 
     The name is made of its most characteristic words; `words` has more of them. `examples` are the ids of
-    representative dialogues, the most central first.
+    representative dialogues, the most central first, and `titles` their titles.
     """
 
     number: int
@@ -69,6 +75,7 @@ class ConversationCluster:
     words: tuple[str, ...]
     size: int
     examples: tuple[str, ...]
+    titles: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +237,11 @@ class Conversations:
         clusters = []
         for each in describe_clusters(list(map(_user_texts, speakers, texts)), labels, vectors):
             examples = tuple(names[row] for row in each.representatives)
-            clusters.append(ConversationCluster(each.number, each.name, each.words, each.size, examples))
+            titles = tuple(
+                conversation_title([Turn(*turn) for turn in zip(speakers[row], texts[row], strict=True)])
+                for row in each.representatives
+            )
+            clusters.append(ConversationCluster(each.number, each.name, each.words, each.size, examples, titles))
         clustering = ConversationClustering(clusters, list(zip(names, sources, labels.tolist(), strict=True)))
         self._clustering = settings, clustering
         return clustering

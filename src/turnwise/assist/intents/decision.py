@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from turnwise.core.text import shorten_text
+
 #: The number of intents that a decision ranks at most.
 MAX_RANKED = 5
 
@@ -24,6 +26,9 @@ _MAX_CLAUSES = 8
 
 #: How much the mean score has to rise for each split.
 SPLIT_PENALTY = 0.03
+
+#: Characters of a text that a reason quotes.
+_QUOTED_LENGTH = 120
 
 #: Segments of a text by their first clause and the one after their last.
 Segments = dict[tuple[int, int], str]
@@ -94,9 +99,8 @@ def make_decision(
             reasons.append(f"next is {runner_up.intent} with {runner_up.score:.2f} ({runner_up.probability:.0%})")
     if nearest:
         example = nearest[0]
-        reasons.append(
-            f"the most similar example is '{example.text}' of {example.intent} (cosine {example.similarity:.2f})"
-        )
+        quoted = shorten_text(example.text, _QUOTED_LENGTH)
+        reasons.append(f"the most similar example is '{quoted}' of {example.intent} (cosine {example.similarity:.2f})")
     return Decision(
         text=text,
         intent=None if abstained else best.intent,
@@ -148,6 +152,9 @@ def combine_decisions(whole: Decision, segments: Sequence[Decision]) -> Decision
     if len(accepted) < 2 and not (accepted and whole.abstained):
         return whole
     best = max((decision for decision, _ in accepted), key=lambda decision: decision.score)
-    statements = " and ".join(f"{intent} in '{decision.text}' ({decision.score:.2f})" for decision, intent in accepted)
+    statements = " and ".join(
+        f"{intent} in '{shorten_text(decision.text, _QUOTED_LENGTH)}' ({decision.score:.2f})"
+        for decision, intent in accepted
+    )
     intents = tuple(dict.fromkeys(intent for _, intent in accepted))
     return replace(best, text=whole.text, intents=intents, reason=f"The text states {statements}. {best.reason}")

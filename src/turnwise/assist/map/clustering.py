@@ -5,6 +5,7 @@ Outliers that are as close to the centroid of a cluster as most of its members b
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -32,6 +33,9 @@ _NEIGHBOURS, _MAX_MIN_SAMPLES = 10, 5
 #: Numbers of representatives, of words that describe a cluster, of words in its name, and of members among which
 #: representatives are chosen.
 _REPRESENTATIVES, _WORDS, _NAME_WORDS, _CANDIDATES = 5, 10, 3, 1_000
+
+#: Not part of a name: masked personal data such as [PHONE] or [NAME_3], HTML tags and entities, and web addresses.
+_NOT_WORDS = re.compile(r"\[[A-Z][A-Z0-9_-]*\]|</?[A-Za-z][^<>]*>|&#?\w+;|\bhttps?://\S+|\bwww\.\S+")
 
 #: A word starts with a letter and may contain apostrophes and hyphens.
 _WORD = r"\b[^\W\d_]\w*(?:['’-]\w+)*"
@@ -141,7 +145,7 @@ def describe_clusters(
             " one of each per text"
         )
     numbers = np.unique(labels[labels != NO_CLUSTER])
-    words = _characteristic_words(texts, labels, numbers)
+    words = _characteristic_words(texts, labels, numbers, occurrences)
     clusters = []
     for number, name, terms in zip(numbers, _unique_names(words, numbers), words, strict=True):
         rows = np.flatnonzero(labels == number)
@@ -151,36 +155,47 @@ def describe_clusters(
 
 
 def _characteristic_words(
-    texts: Sequence[str], labels: npt.NDArray[np.integer], numbers: npt.NDArray[np.integer]
+    texts: Sequence[str],
+    labels: npt.NDArray[np.integer],
+    numbers: npt.NDArray[np.integer],
+    occurrences: npt.NDArray[np.int64],
 ) -> list[tuple[str, ...]]:
-    """Return the words and word pairs of each cluster by a c-TF-IDF over texts.
+    """Return the words and word pairs of each cluster by a c-TF-IDF over utterances.
 
-    The weight of a term is p·log(p/q)·log(1/r): p is the fraction of the cluster's texts that contain it, q that of all
-    texts, r that of its more frequent word. Common words ("I", "the", in any language) have a low weight, alone and in
-    pairs.
+    The weight of a term is p·log(p/q)·log(1/r): p is the fraction of the cluster's utterances that contain it, q that
+    of all utterances, r that of its more frequent word. A text counts as often as it occurs. Common words ("I", "the",
+    in any language) have a low weight, alone and in pairs. Masks, markup and web addresses are left out.
     """
     from sklearn.feature_extraction.text import CountVectorizer
 
-    counter = CountVectorizer(token_pattern=_WORD, ngram_range=(1, 2), binary=True, dtype=np.int32)
+    counter = CountVectorizer(
+        preprocessor=_words_only, token_pattern=_WORD, ngram_range=(1, 2), binary=True, dtype=np.int64
+    )
     try:
         contains = counter.fit_transform(texts).tocsr()
     except ValueError:  # no text contains a word
         return [()] * len(numbers)
     terms = counter.get_feature_names_out()
-    overall = np.asarray(contains.sum(0)).ravel() / len(texts)
+    overall = contains.T @ occurrences / occurrences.sum()
     columns = counter.vocabulary_
     word_frequency = np.array([max(overall[columns[word]] for word in term.split(" ")) for term in terms])
     words = []
     for number in numbers:
         rows = np.flatnonzero(labels == number)
-        frequency = np.asarray(contains[rows].sum(0)).ravel()
-        # a term of a single text does not describe the others
-        present = np.flatnonzero(frequency >= min(2, len(rows)))
-        fraction = frequency[present] / len(rows)
+        total = int(occurrences[rows].sum())
+        frequency = contains[rows].T @ occurrences[rows]
+        # a term of a single utterance does not describe the others
+        present = np.flatnonzero(frequency >= min(2, total))
+        fraction = frequency[present] / total
         weights = fraction * np.log(fraction / overall[present]) * -np.log(word_frequency[present])
         order = np.lexsort((terms[present], -weights))
         words.append(_without_overlap([terms[present[place]] for place in order if weights[place] > 0]))
     return words
+
+
+def _words_only(text: str) -> str:
+    """Return a text in lower case without masks, markup and web addresses."""
+    return _NOT_WORDS.sub(" ", text).lower()
 
 
 def _without_overlap(terms: Sequence[str]) -> tuple[str, ...]:

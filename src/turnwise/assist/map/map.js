@@ -6,28 +6,39 @@
 // canvas   an element whose size is set by CSS; gets `tabindex` and a role. Colours are its custom properties --paper,
 //          --ink and --muted (any CSS colour); --paper determines whether clusters get light or dark colours.
 // data     the response of GET /map: { points: [[x, y], …], groups: [cluster number per point, -1: none], counts:
-//          [occurrences], clusters: [{ number, name, size, … }], new: [bool per point] | null, … }. Points have any
-//          scale, y grows upwards.
+//          [occurrences], clusters: [{ number, name, size, unnamed: true for a name in italics, … }], new: [bool per
+//          point] | null, … }. Points have any scale, y grows upwards.
 // onhover(row | null, x, y)    the point under the pointer changed; x, y: position in the canvas in CSS pixels.
 // onselect(row | null, event)  a point was selected by click or keyboard; null: the selection was cleared.
+// onlasso(rows, adding)        points were encircled, or one was toggled with the space bar; adding: to add to those
+//                              chosen before. Without this handler there is no lasso.
 //
 // map.update({ groups, clusters })   after clusters were named, merged or split: colours and names change, points stay.
 // map.emphasise(rows | null)         fades all other points (an iterable of rows); null: fades none.
 // map.select(row | null)             marks a point without calling onselect.
-// map.zoomTo(rows | null)            moves the view to these points; null: to all.
+// map.zoomTo(rows | null)            moves the view to these points; null: to most points, without distant ones.
+// map.reveal(rows)                   moves the view to these points if most of them are outside it.
+// map.showAll()                      moves the view to all points.
+// map.distant                        the number of points outside the view of most points.
+// map.lasso                          whether dragging encircles points (true) or moves the map (false); settable.
+// map.choose(rows)                   fades all points but those chosen by the lasso; arrow keys still reach all. []: none.
 // map.zoom(factor)                   zooms about the centre.
 // map.near(row, count)               returns the rows nearest to a point, nearest first.
 // map.colour(group)                  returns the CSS colour of a cluster by its number; -1: of no cluster.
 // map.refresh()                      call after the page's colours changed, except by the system's colour scheme.
 // map.destroy()                      removes every listener.
 //
-// Pointer: drag moves, wheel or pinch zooms, click selects. Keys, with the canvas focused: arrow keys move from point
-// to point, with Shift they move the map; + and - zoom, 0 shows all, Escape clears the selection.
+// Pointer: drag moves or, with Shift or in lasso mode, encircles; with Ctrl as well it adds; wheel or pinch zooms, click
+// selects. Keys, with the canvas focused: arrow keys move from point to point, with Shift they move the map; + and -
+// zoom, 0 shows most points, the space bar adds the selected point to those chosen or removes it, Escape cancels a
+// lasso or clears the selection.
 
 const NONE = -1;
 const HIT_RADIUS = 14;         // distance at which the pointer hits a point, in CSS pixels
 const MAX_ZOOM = 60;           // relative to the view of the whole map
 const MARGIN = 36;             // around all points
+const BULK = [0.02, 0.98];     // quantiles of the coordinates that the first view shows
+const BULK_MARGIN = 0.05;      // around them, relative to their distance
 const PAN_STEP = 80;           // pixels that an arrow key moves the map by
 const FADED_OPACITY = 0.13;
 
@@ -40,10 +51,11 @@ function clusterColour(number, dark) {
 
 export class UtteranceMap {
   #canvas; #context; #handlers; #points; #counts; #groups; #new;
-  #names = new Map(); #rows = new Map(); #anchors = new Map();
-  #cells; #cellSize; #columns; #origin; #bounds; #view = null;
+  #names = new Map(); #unnamed = new Set(); #rows = new Map(); #anchors = new Map();
+  #cells; #cellSize; #columns; #origin; #bounds; #bulk; #view = null;
   #target = null; #animationStart = 0; #animationFrom = null;
   #emphasised = null; #selected = null; #hovered = null; #pointers = new Map(); #hasMoved = false;
+  #chosen = null; #isLasso = false; #path = null;  // the path of a lasso in progress: positions in the canvas
   #discCache = new Map(); #colourCache = new Map(); #image;
   #palette = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
   #paper = "#fff"; #ink = "#000"; #muted = "#777"; #dark = false; #frame = 0;
@@ -71,6 +83,7 @@ export class UtteranceMap {
   update({ groups, clusters }) {
     this.#groups = groups;
     this.#names = new Map(clusters.map((cluster) => [cluster.number, cluster.name]));
+    this.#unnamed = new Set(clusters.filter((cluster) => cluster.unnamed).map((cluster) => cluster.number));
     this.#rows = new Map();
     groups.forEach((group, row) => {
       if (!this.#rows.has(group)) this.#rows.set(group, []);
@@ -93,7 +106,48 @@ export class UtteranceMap {
 
   zoomTo(rows) {
     const members = [...(rows ?? [])];
-    this.#moveTo(members.length ? this.#viewOf(members) : this.#viewAll());
+    this.#moveTo(members.length ? this.#viewOf(members) : this.#viewBulk());
+  }
+
+  reveal(rows) {
+    const { width, height } = this.#size();
+    const visible = rows.filter((row) => {
+      const [x, y] = this.#toCanvas(row);
+      return x >= 0 && y >= 0 && x <= width && y <= height;
+    });
+    if (visible.length >= rows.length / 2) return;
+    if (rows.length > 1) this.#moveTo(this.#viewOf(rows));
+    else this.#centre(rows[0]);
+  }
+
+  showAll() {
+    this.#moveTo(this.#viewAll());
+  }
+
+  get distant() {
+    const [left, low, right, high] = this.#bulk;
+    return this.#points.filter(([x, y]) => x < left || x > right || y < low || y > high).length;
+  }
+
+  get lasso() {
+    return this.#isLasso;
+  }
+
+  set lasso(on) {
+    this.#isLasso = on;
+    this.#path = null;
+    this.#canvas.style.cursor = on ? "crosshair" : "grab";
+    this.#requestDraw();
+  }
+
+  choose(rows) {
+    this.#chosen = rows.length ? new Set(rows) : null;
+    this.#requestDraw();
+  }
+
+  /** Return the points that are not faded; null: all. */
+  get #lit() {
+    return this.#chosen ?? this.#emphasised;
   }
 
   zoom(factor) {
@@ -144,6 +198,7 @@ export class UtteranceMap {
     }
     if (!this.#points.length) bounds.splice(0, 4, 0, 0, 1, 1);
     this.#bounds = bounds;
+    this.#bulk = this.#bulkBounds();
     const extent = Math.max(bounds[2] - bounds[0], bounds[3] - bounds[1]) || 1;
     this.#columns = Math.max(1, Math.ceil(Math.sqrt(this.#points.length / 2)));
     this.#cellSize = extent / this.#columns;
@@ -154,6 +209,18 @@ export class UtteranceMap {
       if (!this.#cells.has(key)) this.#cells.set(key, []);
       this.#cells.get(key).push(row);
     });
+  }
+
+  /** Return bounds of most points, with a margin; a few distant points do not determine the scale. */
+  #bulkBounds() {
+    if (this.#points.length < 100) return this.#bounds;
+    const ranges = [0, 1].map((axis) => {
+      const sorted = Float64Array.from(this.#points, (point) => point[axis]).sort();
+      const [least, most] = BULK.map((share) => sorted[Math.round(share * (sorted.length - 1))]);
+      const margin = BULK_MARGIN * (most - least);
+      return [Math.max(least - margin, this.#bounds[axis]), Math.min(most + margin, this.#bounds[axis + 2])];
+    });
+    return [ranges[0][0], ranges[1][0], ranges[0][1], ranges[1][1]];
   }
 
   #cell(value, axis) {
@@ -204,17 +271,29 @@ export class UtteranceMap {
     return this.#fit(this.#bounds, MARGIN, this.#points.length > 1 ? Infinity : 1);
   }
 
+  #viewBulk() {
+    return this.#fit(this.#bulk, MARGIN, this.#points.length > 1 ? Infinity : 1);
+  }
+
   #viewOf(rows) {
     const sorted = [0, 1].map((axis) => rows.map((row) => this.#points[row][axis]).sort((a, b) => a - b));
     const at = (axis, share) => sorted[axis][Math.round(share * (rows.length - 1))];
     // a few distant members do not determine the scale
-    return this.#fit([at(0, 0.02), at(1, 0.02), at(0, 0.98), at(1, 0.98)], 90, this.#viewAll().scale * 5);
+    return this.#fit([at(0, 0.02), at(1, 0.02), at(0, 0.98), at(1, 0.98)], 90, this.#viewBulk().scale * 5);
   }
 
   #zoomedView(view, factor, x, y) {
-    const least = this.#viewAll().scale;
-    const scale = Math.min(Math.max(view.scale * factor, least * 0.7), least * MAX_ZOOM);
+    const usual = this.#viewBulk().scale;
+    const least = 0.7 * Math.min(usual, this.#viewAll().scale);
+    const scale = Math.min(Math.max(view.scale * factor, least), usual * MAX_ZOOM);
     return { scale, left: view.left + x / view.scale - x / scale, top: view.top - y / view.scale + y / scale };
+  }
+
+  /** Move the view to a point without zooming. */
+  #centre(row) {
+    const { width, height } = this.#size();
+    const [x, y] = this.#points[row], { scale } = this.#view;
+    this.#moveTo({ scale, left: x - width / 2 / scale, top: y + height / 2 / scale });
   }
 
   #moveTo(target) {
@@ -268,7 +347,7 @@ export class UtteranceMap {
     this.#canvas.height = Math.round(height * ratio);
     this.#image = this.#context.createImageData(this.#canvas.width, this.#canvas.height);
     if (this.#view === null || before === undefined) {
-      this.#view = this.#viewAll();
+      this.#view = this.#viewBulk();
     } else {
       this.#view.left += (before.width - width) / 2 / this.#view.scale;
       this.#view.top -= (before.height - height) / 2 / this.#view.scale;
@@ -296,9 +375,9 @@ export class UtteranceMap {
     // points are blended into the pixels directly: tens of thousands of drawing calls would take much longer
     const paper = new Uint32Array(Uint8Array.of(...this.#pixel(this.#paper), 255).buffer)[0];
     new Uint32Array(this.#image.data.buffer).fill(paper);
-    for (const lit of this.#emphasised === null ? [true] : [false, true]) {
+    for (const lit of this.#lit === null ? [true] : [false, true]) {
       // emphasised points are larger
-      const size = radius * ratio * (this.#emphasised !== null && lit ? 1.25 : 1);
+      const size = radius * ratio * (this.#lit !== null && lit ? 1.25 : 1);
       for (const group of groups) this.#drawGroup(group, size, lit);
     }
     context.setTransform(1, 0, 0, 1, 0, 0);
@@ -306,25 +385,26 @@ export class UtteranceMap {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     for (const row of new Set([this.#hovered, this.#selected])) if (row !== null) this.#ring(row, radius);
     this.#drawNames(width, height);
+    if (this.#path !== null) this.#drawPath();
   }
 
   /** Return the radius of a point with one occurrence: larger for fewer points, and growing slowly with the zoom. */
   #radius() {
     const { width, height } = this.#size();
     const room = Math.sqrt((width * height) / Math.max(1, this.#points.length));
-    const zoom = this.#view.scale / this.#viewAll().scale;
-    return Math.min(4.5, Math.max(1.3, room * 0.11)) * Math.min(2.2, zoom ** 0.35);
+    const zoom = this.#view.scale / this.#viewBulk().scale;
+    return Math.min(4.5, Math.max(1.3, room * 0.11)) * Math.min(2.2, Math.max(0.7, zoom ** 0.35));
   }
 
   #drawGroup(group, radius, lit) {
     const { data, width, height } = this.#image;
     const { ratio } = this.#canvasSize;
     const scale = this.#view.scale * ratio, { left, top } = this.#view;
-    const faded = this.#emphasised !== null && !lit;
+    const faded = this.#lit !== null && !lit;
     const opacity = faded ? FADED_OPACITY : group === NONE ? 0.45 : 1;
     const colours = [this.#pixel(this.colour(group)), this.#pixel(this.#paper), this.#pixel(this.#ink)];
     for (const row of this.#rows.get(group)) {
-      if (this.#emphasised !== null && this.#emphasised.has(row) !== lit) continue;
+      if (this.#lit !== null && this.#lit.has(row) !== lit) continue;
       const x = Math.round((this.#points[row][0] - left) * scale), y = Math.round((top - this.#points[row][1]) * scale);
       const disc = this.#disc(radius, this.#sizeClass(row), this.#new !== null && this.#new[row]);
       if (x + disc.reach < 0 || y + disc.reach < 0 || x - disc.reach >= width || y - disc.reach >= height) continue;
@@ -398,6 +478,36 @@ export class UtteranceMap {
     }
   }
 
+  #drawPath() {
+    const context = this.#context;
+    context.beginPath();
+    for (const [x, y] of this.#path) context.lineTo(x, y);
+    context.closePath();
+    context.fillStyle = this.#ink;
+    context.globalAlpha = 0.08;
+    context.fill();
+    context.globalAlpha = 1;
+    context.setLineDash([6, 4]);
+    context.lineWidth = 1.5;
+    context.strokeStyle = this.#ink;
+    context.stroke();
+    context.setLineDash([]);
+  }
+
+  /** Return the points within the path of the lasso, by the even-odd rule. */
+  #encircled() {
+    const path = this.#path;
+    const inside = (x, y) => {
+      let odd = false;
+      for (let place = 0, before = path.length - 1; place < path.length; before = place++) {
+        const [[x1, y1], [x2, y2]] = [path[place], path[before]];
+        if (y1 > y !== y2 > y && x < x1 + ((y - y1) / (y2 - y1)) * (x2 - x1)) odd = !odd;
+      }
+      return odd;
+    };
+    return this.#points.flatMap((_, row) => (inside(...this.#toCanvas(row)) ? [row] : []));
+  }
+
   /** Draw the names of visible clusters, the largest first, unless they would overlap another name. */
   #drawNames(width, height) {
     const context = this.#context;
@@ -409,12 +519,12 @@ export class UtteranceMap {
     context.textBaseline = "middle";
     context.lineJoin = "round";
     for (const group of sized) {
-      if (this.#emphasised !== null && !this.#rows.get(group).some((row) => this.#emphasised.has(row))) continue;
+      if (this.#lit !== null && !this.#rows.get(group).some((row) => this.#lit.has(row))) continue;
       const [x, y] = this.#anchors.get(group);
       const across = (x - this.#view.left) * this.#view.scale, down = (this.#view.top - y) * this.#view.scale;
       if (across < 0 || down < 0 || across > width || down > height) continue;
       const size = 11.5 + Math.min(2.5, Math.log10(this.#rows.get(group).length) / 1.5) - (width < 600 ? 1.5 : 0);
-      context.font = `600 ${size.toFixed(1)}px ${family}`;
+      context.font = `${this.#unnamed.has(group) ? "italic 500" : "600"} ${size.toFixed(1)}px ${family}`;
       const name = truncate(this.#names.get(group) ?? String(group), 34);
       const half = context.measureText(name).width / 2 + 6;
       const middle = Math.min(Math.max(across, half), width - half), row = Math.min(Math.max(down, 12), height - 12);
@@ -461,6 +571,10 @@ export class UtteranceMap {
     this.#pointers.set(event.pointerId, this.#pointerPosition(event));
     this.#hasMoved = this.#pointers.size > 1;
     this.#target = null;
+    this.#path = null;  // a second finger zooms instead
+    if (this.#handlers.onlasso && (this.#isLasso || event.shiftKey) && !this.#hasMoved) {
+      this.#path = [this.#pointerPosition(event)];
+    }
   }
 
   #onPointerMove(event) {
@@ -473,6 +587,13 @@ export class UtteranceMap {
     if (!this.#hasMoved && Math.hypot(place[0] - before[0], place[1] - before[1]) < 4) return;
     this.#hasMoved = true;
     this.#hover(null, 0, 0);
+    if (this.#path !== null) {
+      this.#path.push(place);
+      this.#pointers.set(event.pointerId, place);
+      this.#requestDraw();
+      return;
+    }
+    if (this.#isLasso && this.#pointers.size === 1) return;  // the lasso was cancelled
     const others = [...this.#pointers].filter(([id]) => id !== event.pointerId).map(([, other]) => other);
     if (others.length === 1) {
       const spread = (from) => Math.hypot(from[0] - others[0][0], from[1] - others[0][1]) || 1;
@@ -488,6 +609,15 @@ export class UtteranceMap {
 
   #onPointerUp(event) {
     const pressed = this.#pointers.delete(event.pointerId);
+    const path = this.#path;
+    if (path !== null && this.#hasMoved && event.type === "pointerup") {
+      const rows = this.#encircled();
+      this.#path = null;
+      this.#requestDraw();
+      this.#handlers.onlasso(rows, event.ctrlKey || event.metaKey);
+      return;
+    }
+    this.#path = null;
     if (!pressed || this.#hasMoved || event.type === "pointercancel") return;
     this.#selectByUser(this.#pointAt(...this.#pointerPosition(event)), event);
   }
@@ -505,7 +635,7 @@ export class UtteranceMap {
     if (row === this.#hovered && row === null) return;
     const changed = row !== this.#hovered;
     this.#hovered = row;
-    this.#canvas.style.cursor = row === null ? "grab" : "pointer";
+    this.#canvas.style.cursor = row !== null ? "pointer" : this.#isLasso ? "crosshair" : "grab";
     this.#handlers.onhover?.(row, x, y);
     if (changed) this.#requestDraw();
   }
@@ -528,7 +658,12 @@ export class UtteranceMap {
     else if (event.key === "+" || event.key === "=") this.zoom(1.5);
     else if (event.key === "-" || event.key === "_") this.zoom(1 / 1.5);
     else if (event.key === "0") this.zoomTo(null);
-    else if (event.key === "Escape") this.#selectByUser(null, event);
+    else if (event.key === " " && this.#handlers.onlasso && this.#selected !== null) {
+      this.#handlers.onlasso([this.#selected], true);
+    } else if (event.key === "Escape" && this.#path !== null) {
+      this.#path = null;
+      this.#requestDraw();
+    } else if (event.key === "Escape") this.#selectByUser(null, event);
     else return;
     event.preventDefault();
   }
@@ -551,11 +686,7 @@ export class UtteranceMap {
     this.#selectByUser(best, event);
     const [x, y] = this.#toCanvas(best);
     if (x < MARGIN || y < MARGIN || x > width - MARGIN || y > height - MARGIN) {
-      this.#moveTo({
-        ...this.#view,
-        left: this.#points[best][0] - width / 2 / this.#view.scale,
-        top: this.#points[best][1] + height / 2 / this.#view.scale,
-      });
+      this.#centre(best);
     }
   }
 }

@@ -15,8 +15,19 @@ const total = data.counts.reduce((sum, count) => sum + count, 0);
 const format = new Intl.NumberFormat("en-GB");
 let query = [], onlyNew = false, order = "size";
 
-const onselect = (row) => (row === null ? showLegend() : showUtterance(row));
-const map = new UtteranceMap(canvas, data, { onhover: showTip, onselect });
+const onselect = (row, event) => {
+  if (row === null && event?.key === "Escape" && map.lasso && panel.querySelector(".order")) setLasso(false);
+  else if (row === null) showLegend();
+  else showUtterance(row);
+};
+const onlasso = (rows, adding) => {
+  const kept = adding ? chosen.filter((row) => rows.length > 1 || row !== rows[0]) : [];
+  const removed = adding && rows.length === 1 && kept.length < chosen.length;
+  chosen = removed ? kept : [...new Set([...kept, ...rows])];
+  showChosen();
+};
+const map = new UtteranceMap(canvas, data, { onhover: showTip, onselect, onlasso });
+let chosen = [];  // rows that the lasso has encircled
 
 // ---- elements
 
@@ -107,6 +118,7 @@ function showTip(row, x, y) {
 
 function showLegend() {
   map.select(null);
+  map.choose(chosen = []);
   if (query.length || onlyNew) return showMatches();
   map.emphasise(null);
   const sorted = [...clusters.values()];
@@ -162,6 +174,7 @@ function showCluster(group, zoom) {
   const rows = members.get(group) ?? [];
   const cluster = clusters.get(group);
   map.select(null);
+  map.choose(chosen = []);
   map.emphasise(rows);
   if (zoom) map.zoomTo(group === -1 ? null : rows);
   const utterances = rows.reduce((sum, row) => sum + data.counts[row], 0);
@@ -174,8 +187,8 @@ function showCluster(group, zoom) {
   const representatives = cluster?.representatives ?? [];
   const words = (cluster?.words ?? []).map((word) => make("li", {}, word));
   const restHeading = representatives.length ? "Other texts" : "Texts";
-  const chosen = new Set(representatives);
-  const rest = rows.filter((row) => !chosen.has(row)).sort((a, b) => data.counts[b] - data.counts[a] || a - b);
+  const listed = new Set(representatives);
+  const rest = rows.filter((row) => !listed.has(row)).sort((a, b) => data.counts[b] - data.counts[a] || a - b);
   show(
     back("All clusters", () => { showLegend(); map.zoomTo(null); }),
     heading(nameOf(group)),
@@ -198,7 +211,8 @@ function showUtterance(row) {
   const first = place ? `first in ${place}` : "", isNew = data.new?.[row] ? "new" : "";
   const facts = [plural(data.counts[row], "occurrence"), data.speakers[row], first, isNew].filter(Boolean);
   show(
-    back(query.length || onlyNew ? "Search results" : "All clusters", () => { showLegend(); }),
+    chosen.length ? back("Selection", showChosen)
+      : back(query.length || onlyNew ? "Search results" : "All clusters", () => { showLegend(); }),
     heading("Utterance"),
     make("blockquote", {}, data.texts[row]),
     make("p", { class: "facts" }, facts.join(" · ")),
@@ -208,6 +222,30 @@ function showUtterance(row) {
     ...entries(map.near(row, 8), utteranceEntry),
   );
   status.textContent = `${data.texts[row]}. Cluster: ${nameOf(group)}`;
+}
+
+function showChosen() {
+  if (!chosen.length) return showLegend();
+  const rows = [...chosen].sort((a, b) => data.counts[b] - data.counts[a] || a - b);
+  map.choose(rows);
+  const utterances = rows.reduce((sum, row) => sum + data.counts[row], 0);
+  const counts = new Map();
+  for (const row of rows) counts.set(data.groups[row], (counts.get(data.groups[row]) ?? 0) + 1);
+  const groups = [...counts].sort((a, b) => b[1] - a[1]).map(([group, count]) => `${nameOf(group)} (${format.format(count)})`);
+  status.textContent = `${plural(rows.length, "text")} selected`;
+  show(
+    back("All clusters", showLegend),
+    heading(status.textContent),
+    make("p", { class: "facts" }, plural(utterances, "occurrence")),
+    make("p", { class: "facts" }, groups.slice(0, 6).join(" · ") + (groups.length > 6 ? " · …" : "")),
+    make("h3", {}, "Texts"),
+    ...entries(rows, utteranceEntry),
+  );
+}
+
+function setLasso(on) {
+  map.lasso = on;
+  find("lasso").setAttribute("aria-pressed", String(on));
 }
 
 function showMatches() {
@@ -237,7 +275,9 @@ search.addEventListener("input", () => { clearTimeout(searchTimer); searchTimer 
 find("only-new")?.addEventListener("change", updateSearch);
 find("zoom-in").addEventListener("click", () => map.zoom(1.6));
 find("zoom-out").addEventListener("click", () => map.zoom(1 / 1.6));
-find("show-all").addEventListener("click", () => map.zoomTo(null));
+find("fit").addEventListener("click", () => map.zoomTo(null));
+find("show-all").addEventListener("click", () => map.showAll());
+find("lasso").addEventListener("click", () => setLasso(!map.lasso));
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && document.activeElement !== search && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();

@@ -1,5 +1,5 @@
 // Suggested answers for a conversation.
-import { button, element, formatScore, paragraph, pluralise, textSpan } from "./elements.js";
+import { button, element, excerpt, formatScore, longText, paragraph, pluralise, textSpan } from "./elements.js";
 import { notConfigured, toast } from "./notices.js";
 import { request } from "./service.js";
 
@@ -30,7 +30,7 @@ function folded(suggestion) {
     "details",
     {},
     element("summary", {}, `${pluralise(suggestion.folded.length, "similar answer")}`),
-    element("ul", {}, suggestion.folded.map((text) => element("li", {}, textSpan(text)))),
+    element("ul", {}, suggestion.folded.map((text) => element("li", {}, longText(text)))),
   );
 }
 
@@ -44,8 +44,8 @@ function item(suggestion, use) {
     element(
       "div",
       { class: "row" },
-      use ? button("Use", () => use(suggestion.text), { class: "small", "aria-label": `Use: ${suggestion.text}` }) : null,
-      navigator.clipboard ? button("Copy", () => copy(suggestion.text), { class: "small quiet", "aria-label": `Copy: ${suggestion.text}` }) : null,
+      use ? button("Use", () => use(suggestion.text), { class: "small", "aria-label": `Use: ${excerpt(suggestion.text)}` }) : null,
+      navigator.clipboard ? button("Copy", () => copy(suggestion.text), { class: "small quiet", "aria-label": `Copy: ${excerpt(suggestion.text)}` }) : null,
     ),
   );
 }

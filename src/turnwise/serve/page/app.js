@@ -1,6 +1,7 @@
 // Starts the page: reads the features of the service, and shows the view named in the URL fragment.
 import { ConversationView } from "./conversation.js";
 import { byId, element, textSpan } from "./elements.js";
+import { setUpIntroduction } from "./introduction.js";
 import { setUpKey } from "./key.js";
 import { MapView } from "./map-view.js";
 import { busyNotice, errorNotice } from "./notices.js";
@@ -35,6 +36,16 @@ function onHashChange() {
   byId(`${name}-heading`).focus();
 }
 
+// Shows a view from a link of the introduction; `then(view)` runs afterwards.
+function showFromIntroduction(name, then = () => {}) {
+  if (shown !== name) {
+    history.pushState(null, "", `#${name}`);
+    show(name);
+  }
+  byId(`${name}-heading`).focus();
+  then(views[name]);
+}
+
 function footer(about) {
   byId("about").replaceChildren(
     element("span", {}, "Model ", element("b", {}, textSpan(about.model))),
@@ -65,6 +76,7 @@ async function start() {
     };
     show(viewInUrl() ?? "utterance");
     addEventListener("hashchange", onHashChange);
+    setUpIntroduction(about, showFromIntroduction);
   } catch (error) {
     // the page is available before the models are loaded
     const loading = error.code === "loading";

@@ -6,7 +6,7 @@ import { request } from "./service.js";
 // Examples shown per cluster.
 const EXAMPLES = 3;
 
-function clusterEntry({ name, words, size, examples }, open) {
+function clusterEntry({ name, words, size, examples, titles }, open) {
   const load = (dialogue) =>
     attempt(async () => {
       open((await request(`conversations/dialogue?id=${encodeURIComponent(dialogue)}`)).turns);
@@ -17,9 +17,11 @@ function clusterEntry({ name, words, size, examples }, open) {
     element("summary", {}, textSpan(name), element("small", {}, pluralise(size, "conversation"))),
     element("p", { class: "help" }, textSpan(words.join(", "))),
     element(
-      "div",
-      { class: "row" },
-      examples.slice(0, EXAMPLES).map((dialogue) => button(["Open ", textSpan(dialogue)], () => load(dialogue), { class: "small" })),
+      "ul",
+      { class: "members" },
+      examples.slice(0, EXAMPLES).map((dialogue, place) =>
+        element("li", {}, button([textSpan(titles[place] || dialogue)], () => load(dialogue), { class: "utterance", title: `Open ${dialogue}` })),
+      ),
     ),
   );
 }

@@ -177,7 +177,7 @@ export class ConversationView {
           element(
             "summary",
             {},
-            textSpan(each.turns[0]?.text ?? each.dialogue),
+            textSpan(each.title || each.dialogue),
             element("small", {}, textSpan([formatScore(each.similarity), pluralise(each.turns.length, "turn"), each.source, each.dialogue].filter(Boolean).join(" · "))),
           ),
           transcript(each.turns),

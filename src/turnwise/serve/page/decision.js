@@ -1,5 +1,5 @@
 // An intent decision: score bars with the threshold, and the nearest examples.
-import { button, element, formatScore, textSpan } from "./elements.js";
+import { button, element, formatScore, longText, textSpan } from "./elements.js";
 
 // Maps scores to positions from 0 (left) to 1 (right). Scores outside 0 to 1 widen the scale.
 function scale(decision) {
@@ -81,7 +81,7 @@ export function nearestExamples(decision) {
       element(
         "li",
         {},
-        element("span", { class: "text" }, textSpan(near.text)),
+        element("span", { class: "text" }, longText(near.text)),
         element("span", { class: "chip" }, textSpan(near.intent)),
         element("span", { class: "value", title: "Cosine similarity" }, formatScore(near.similarity)),
       ),

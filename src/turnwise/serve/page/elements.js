@@ -17,8 +17,33 @@ export function element(name, properties = {}, ...children) {
 // A user's text, which has its own writing direction.
 export const textSpan = (text, properties = {}) => element("bdi", { dir: "auto", ...properties }, text);
 
-// The same as a block.
-export const paragraph = (text, kind = "text") => element("p", { class: kind, dir: "auto" }, text);
+// Characters of a text that are shown at first.
+const EXCERPT = 300;
+
+const shorten = (text, length) => `${[...text].slice(0, length - 1).join("").trimEnd()}…`;
+
+// The same as a block; long texts can be expanded.
+export const paragraph = (text, kind = "text") => element("p", { class: kind, dir: "auto" }, text.length <= EXCERPT ? text : longText(text));
+
+// A text on one line, for labels and titles.
+export function excerpt(text, length = 80) {
+  const line = text.trim().replace(/\s+/gu, " ");
+  return line.length <= length ? line : shorten(line, length);
+}
+
+// A user's text; a long one is cut off with an ellipsis and a button that shows all of it.
+export function longText(text) {
+  if (text.length <= EXCERPT) return textSpan(text);
+  const short = shorten(text, EXCERPT);
+  const content = textSpan(short);
+  const toggle = button("Show all", () => {
+    const expand = toggle.getAttribute("aria-expanded") === "false";
+    toggle.setAttribute("aria-expanded", String(expand));
+    toggle.textContent = expand ? "Show less" : "Show all";
+    content.textContent = expand ? text : short;
+  }, { class: "link expand", "aria-expanded": "false" });
+  return element("span", { class: "long" }, content, " ", toggle);
+}
 
 export const button = (text, listener, properties = {}) =>
   element("button", { type: "button", on: { click: listener }, ...properties }, text);

@@ -1,5 +1,5 @@
 // The list of intents with their examples.
-import { button, element, keepFocus, pluralise, textSpan } from "./elements.js";
+import { button, element, excerpt, keepFocus, longText, pluralise, textSpan } from "./elements.js";
 import { attempt, errorNotice } from "./notices.js";
 import { request } from "./service.js";
 
@@ -12,8 +12,8 @@ async function loadExamples(intent, remove) {
     element(
       "li",
       {},
-      element("span", { class: "text" }, textSpan(text)),
-      button("Remove", () => remove({ text, intent }), { class: "small quiet", "aria-label": `Remove the example: ${text}` }),
+      element("span", { class: "text" }, longText(text)),
+      button("Remove", () => remove({ text, intent }), { class: "small quiet", "aria-label": `Remove the example: ${excerpt(text)}` }),
     ),
   );
 }

@@ -1,28 +1,28 @@
 // The panel of a group or an utterance of the map.
-import { button, element, paragraph, pluralise, textSpan } from "./elements.js";
+import { button, element, excerpt, paragraph, pluralise, textSpan } from "./elements.js";
 
 // Utterances per page.
 const PAGE = 50;
 
-function head(title, back) {
+function head(title, back, label = "← All groups") {
   return element(
     "div",
     { class: "detail-head" },
-    button("← All groups", back, { class: "small quiet", data: { key: "back" } }),
+    button(label, back, { class: "small quiet", data: { key: "back" } }),
     element("h2", { tabindex: "-1", data: { key: "panel" } }, title),
   );
 }
 
 const times = (count) => (count > 1 ? element("small", { class: "value" }, `${count.toLocaleString("en")} ×`) : null);
 
-// A form that labels utterances. `rows()` returns which ones when it is submitted.
-function labelForm(state, id, label, rows) {
+// A form that labels utterances. `rows()` returns which ones when it is submitted; `done()` runs after they were labelled.
+function labelForm(state, id, label, rows, done = () => {}) {
   const input = element("input", { id, list: "label-names", autocomplete: "off", data: { key: id } });
   const send = async (name) => {
     const chosen = rows();
     if (!chosen.length) return;
     const target = name === null ? "removed from the group" : `labelled “${name}”`;
-    await state.change("label", { rows: chosen, name }, `${pluralise(chosen.length, "text")} ${target}.`);
+    if (await state.change("label", { rows: chosen, name }, `${pluralise(chosen.length, "text")} ${target}.`)) done();
   };
   const form = element(
     "form",
@@ -49,7 +49,7 @@ function nameForm(state, group) {
     { class: "inline" },
     element("label", { for: "group-name" }, "Name"),
     input,
-    element("button", { type: "submit", class: "small main", data: { key: "group-name-send" } }, "Rename"),
+    element("button", { type: "submit", class: "small main", data: { key: "group-name-send" } }, state.named(group) ? "Rename" : "Name"),
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -80,25 +80,23 @@ function splitForm(state, group) {
   return form;
 }
 
-// The utterances of a group, representatives first; selected ones can be labelled together.
-function members(state, group) {
-  const representatives = state.clusters.get(group).representatives;
-  const rows = [...representatives, ...state.rowsOf(group).filter((row) => !representatives.includes(row))];
-  const marked = new Set();
+// A list of utterances with boxes; those that are ticked can be labelled together. `marked`: the rows ticked at first.
+function members(state, rows, marked, { title, none, name, done }) {
   const list = element("ul", { class: "members" });
   const more = element("div", { class: "row" });
   const status = element("span", { class: "help" });
   const mark = (row, on) => {
     if (on) marked.add(row);
     else marked.delete(row);
-    status.textContent = marked.size ? `${marked.size} selected` : "Select texts that belong to another group.";
+    status.textContent = marked.size ? `${marked.size.toLocaleString("en")} selected` : none;
   };
   const item = (row) => {
-    const box = state.canLabel ? element("input", { type: "checkbox", "aria-label": `Select: ${state.data.texts[row]}`, on: { change: () => mark(row, box.checked) } }) : null;
+    const box = element("input", { type: "checkbox", "aria-label": `Select: ${excerpt(state.data.texts[row])}`, on: { change: () => mark(row, box.checked) } });
+    box.checked = marked.has(row);
     return element(
       "li",
       {},
-      box,
+      state.canLabel ? element("label", { class: "tap" }, box) : null,
       button([textSpan(state.data.texts[row])], () => state.select(row), { class: "utterance", data: { key: `row-${row}` } }),
       times(state.data.counts[row]),
     );
@@ -112,9 +110,9 @@ function members(state, group) {
   showMore();
   mark(null, false);
   return [
-    element("h3", {}, pluralise(rows.length, "different text")),
-    state.canLabel ? [status, labelForm(state, "members-label", "Label selected as", () => [...marked])] : null,
-    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Texts of the group" }, list, more),
+    title ? element("h3", {}, title) : null,
+    state.canLabel ? [status, labelForm(state, "members-label", "Label as", () => [...marked], done)] : null,
+    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, list, more),
   ]
     .flat()
     .filter(Boolean);
@@ -128,7 +126,39 @@ export function groupDetail(state) {
     element("p", { class: "help" }, `${pluralise(cluster.utterances, "utterance")}. Keywords: `, textSpan(cluster.words.join(", ")), "."),
     state.canLabel ? nameForm(state, group) : null,
     state.canLabel ? splitForm(state, group) : null,
-    members(state, group),
+    members(state, [...cluster.representatives, ...state.rowsOf(group).filter((row) => !cluster.representatives.includes(row))], new Set(), {
+      title: pluralise(cluster.size, "different text"),
+      none: "Select texts that belong to another group.",
+      name: "Texts of the group",
+    }),
+  ]
+    .flat()
+    .filter(Boolean);
+}
+
+// Groups listed for a selection.
+const GROUPS = 5;
+
+// The groups of rows with their numbers of texts, the most frequent first.
+function groupCounts(state, rows) {
+  const counts = new Map();
+  for (const row of rows) counts.set(state.data.groups[row], (counts.get(state.data.groups[row]) ?? 0) + 1);
+  return [...counts].sort((a, b) => b[1] - a[1]);
+}
+
+// The utterances chosen on the map or by a search: the most frequent first, with their groups.
+export function selectionDetail(state) {
+  const rows = [...state.chosen].sort((a, b) => state.data.counts[b] - state.data.counts[a] || a - b);
+  const counts = groupCounts(state, rows);
+  const rest = counts.length > GROUPS ? `, and ${pluralise(counts.length - GROUPS, "other group")}` : "";
+  return [
+    head(`${pluralise(rows.length, "text")} selected`, () => state.open(null)),
+    element("p", { class: "help" }, `${pluralise(state.utterances(rows), "utterance")}. In: `, textSpan(counts.slice(0, GROUPS).map(([group, count]) => `${state.title(group)} (${count.toLocaleString("en")})`).join(", ")), `${rest}.`),
+    members(state, rows, new Set(rows), {
+      none: "None selected: tick texts to label them.",
+      name: "Selected texts",
+      done: () => state.open(null),
+    }),
   ]
     .flat()
     .filter(Boolean);
@@ -139,7 +169,7 @@ export function utteranceDetail(state, near) {
   const { row, data } = state;
   const group = data.groups[row];
   return [
-    head("Utterance", () => state.open(null)),
+    state.chosen.length ? head("Utterance", () => state.select(null), "← Selection") : head("Utterance", () => state.open(null)),
     paragraph(data.texts[row], "text quote"),
     element(
       "p",

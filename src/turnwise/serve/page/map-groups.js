@@ -1,11 +1,14 @@
 // The table of the map's groups, with the same information as the drawing; selected groups can be merged.
-import { button, element, pluralise, textSpan } from "./elements.js";
+import { announce, button, element, pluralise, textSpan } from "./elements.js";
 
 function swatch(colour) {
   const node = element("span", { class: "swatch", "aria-hidden": "true" });
   node.style.setProperty("--colour", colour);
   return node;
 }
+
+// Keywords shown below the name of a group.
+const KEYWORDS = 4;
 
 function row(state, cluster, colour) {
   const { number } = cluster;
@@ -27,12 +30,12 @@ function row(state, cluster, colour) {
   return element(
     "tr",
     {},
-    state.canLabel ? element("td", {}, mark) : null,
+    state.canLabel ? element("td", {}, element("label", { class: "tap" }, mark)) : null,
     element(
       "th",
       { scope: "row" },
       open,
-      state.named(number) ? element("small", {}, textSpan(cluster.words.join(", "))) : element("span", { class: "visually-hidden" }, " (unnamed)"),
+      state.named(number) ? element("small", {}, textSpan(cluster.words.slice(0, KEYWORDS).join(", "))) : element("span", { class: "visually-hidden" }, " (unnamed)"),
     ),
     element("td", { class: "value" }, cluster.utterances.toLocaleString("en")),
   );
@@ -69,15 +72,44 @@ function mergeForm(state) {
   return form;
 }
 
+// With more groups than this there is a search field.
+const SEARCHABLE = 8;
+
+// A field that filters the table by names and keywords. `entries`: pairs of a table row and the words to search.
+function filterField(state, entries, shown) {
+  const input = element("input", { id: "group-search", type: "search", autocomplete: "off", value: state.query, data: { key: "group-search" } });
+  const filter = () => {
+    const words = state.query.toLowerCase().split(/\s+/u).filter(Boolean);
+    let count = 0;
+    for (const [node, text] of entries) {
+      node.hidden = !words.every((word) => text.includes(word));
+      if (!node.hidden) count += 1;
+    }
+    shown.textContent = words.length ? `${count.toLocaleString("en")} of ${pluralise(entries.length, "group")}` : "largest first";
+  };
+  input.addEventListener("input", () => {
+    state.query = input.value;
+    filter();
+    announce(shown.textContent);
+  });
+  filter();
+  return element("div", { class: "inline" }, element("label", { for: "group-search" }, "Find a group"), input);
+}
+
 // `colour(number)` returns the colour of a group's points.
 export function groupTable(state, colour) {
   const clusters = [...state.clusters.values()].sort((a, b) => b.utterances - a.utterances);
-  const ungrouped = state.rowsOf(-1).length;
+  const ungrouped = state.rowsOf(-1);
+  const rows = clusters.map((cluster) => row(state, cluster, colour(cluster.number)));
+  const shown = element("span", { class: "help" }, "largest first");
+  const entries = rows.map((node, place) => [node, `${state.title(clusters[place].number)} ${clusters[place].words.join(" ")}`.toLowerCase()]);
+  const search = clusters.length > SEARCHABLE ? filterField(state, entries, shown) : null;
   return [
     element("h2", { tabindex: "-1", data: { key: "panel" } }, pluralise(clusters.length, "group")),
     state.canLabel
-      ? element("p", { class: "help" }, "Unnamed groups show their keywords in italics. The name of a group is the label of its utterances. Select two or more groups to merge them.")
+      ? element("p", { class: "help" }, "A group’s name is the label of its utterances; unnamed groups show keywords. Select two or more to merge them.")
       : null,
+    search,
     state.canLabel && state.checked.size > 1 ? mergeForm(state) : null,
     element(
       "div",
@@ -92,13 +124,20 @@ export function groupTable(state, colour) {
             "tr",
             {},
             state.canLabel ? element("th", { scope: "col" }, element("span", { class: "visually-hidden" }, "Select")) : null,
-            element("th", { scope: "col" }, "Group"),
+            element("th", { scope: "col" }, "Group, ", shown),
             element("th", { scope: "col", class: "value" }, "Utterances"),
           ),
         ),
-        element("tbody", {}, clusters.map((cluster) => row(state, cluster, colour(cluster.number)))),
+        element("tbody", {}, rows),
       ),
     ),
-    ungrouped ? element("p", { class: "help" }, `${pluralise(ungrouped, "different text is", "different texts are")} in no group.`) : null,
+    ungrouped.length
+      ? element(
+          "p",
+          { class: "help ungrouped" },
+          `${pluralise(ungrouped.length, "different text is", "different texts are")} in no group. `,
+          button("Show", () => state.choose(ungrouped), { class: "link", "aria-label": "Show the texts in no group", data: { key: "ungrouped" } }),
+        )
+      : null,
   ].filter(Boolean);
 }

@@ -5,10 +5,16 @@ import { request } from "./service.js";
 
 const COUNT = 5;
 
+// Milliseconds after a question appears in which nothing answers it: the second press of a double click and keys typed
+// for the question before are not meant for it.
+const PAUSE = 500;
+
 export class LabellingQuestions {
   #state;
   #place;
   #remaining = null; // null: not started
+  #shownAt = 0; // when the current question appeared
+  #busy = false; // an answer is being sent, or questions are being requested
 
   constructor(state, place) {
     this.#state = state;
@@ -17,39 +23,48 @@ export class LabellingQuestions {
   }
 
   draw() {
-    this.#place.replaceChildren(element("h2", {}, "Suggested to label"), ...this.#content());
+    this.#place.replaceChildren(...this.#content());
   }
 
   #content() {
     if (this.#remaining === null) {
       return [
-        element("p", { class: "help" }, "The utterances whose labels are most informative: uncertain ones that are similar to many others."),
-        button("Start", () => this.#more()),
+        element("div", { class: "questions-head" }, element("h2", { tabindex: "-1" }, "Suggested to label"), button("Ask me", () => this.#more(), { class: "small", data: { key: "ask" } })),
+        element("p", { class: "help" }, "Uncertain utterances that are similar to many others: their labels help most."),
       ];
     }
     if (!this.#remaining.length) {
-      return [element("p", {}, "All labelled."), button("More", () => this.#more(), { data: { key: "ask" } })];
+      return [element("h2", { tabindex: "-1" }, "Suggested to label"), element("p", {}, "All labelled."), button("More", () => this.#more(), { data: { key: "ask" } })];
     }
     return this.#card(this.#remaining[0]);
   }
 
   async #more() {
+    if (this.#busy) return;
+    this.#busy = true;
     const response = await attempt(() => request(`map/next?count=${COUNT}`));
+    this.#busy = false;
     if (response === undefined) return;
     this.#remaining = response.questions;
     if (!this.#remaining.length) announce("Nothing left to label.");
-    this.draw();
-    this.#focus();
+    this.#show();
   }
 
-  #focus() {
-    this.#place.querySelector("[data-first]")?.focus();
+  // Draws the next question. The focus moves to its empty field, never to a button that Enter or the space bar would
+  // press, and stays where it is if the user has moved on to another part of the page.
+  #show() {
+    const active = document.activeElement;
+    const follow = active === null || active === document.body || this.#place.contains(active);
+    this.#shownAt = performance.now();
+    this.draw();
+    // on touch screens a focused field would open the keyboard
+    const field = matchMedia("(pointer: coarse)").matches ? "h2" : "input";
+    if (follow) (this.#place.querySelector(field) ?? this.#place.querySelector("button")).focus();
   }
 
   #card({ row, text, guess, reason }) {
     announce(`${text}. ${guess === null ? "" : `Is it ${guess}?`}`);
     const input = element("input", { id: "question-label", list: "label-names", autocomplete: "off" });
-    if (guess === null) input.dataset.first = "";
     const form = element(
       "form",
       { class: "inline" },
@@ -63,15 +78,16 @@ export class LabellingQuestions {
       else input.focus();
     });
     return [
+      element("h2", { tabindex: "-1" }, "Suggested to label"),
       paragraph(text, "text quote"),
       element("p", { class: "help" }, textSpan(reason)),
-      guess === null ? null : button(["Label as ", textSpan(guess)], () => this.#answer(row, guess), { class: "main", data: { first: "" } }),
+      guess === null ? null : button(["Label as ", textSpan(guess)], () => this.#answer(row, guess), { class: "main" }),
       form,
       element(
         "div",
         { class: "row" },
         button("No label", () => this.#answer(row, null), { class: "small" }),
-        button("Skip", () => this.#next(), { class: "small quiet" }),
+        button("Skip", () => this.#busy || this.#next(), { class: "small quiet" }),
         button("Show on the map", () => this.#state.select(row), { class: "small quiet" }),
         element("small", { class: "help" }, `${this.#remaining.length - 1} more`),
       ),
@@ -79,14 +95,15 @@ export class LabellingQuestions {
   }
 
   async #answer(row, name) {
+    if (this.#busy || performance.now() - this.#shownAt < PAUSE) return;
+    this.#busy = true;
     const changed = await this.#state.change("label", { rows: [row], name }, name === null ? "Removed from its group." : `Labelled “${name}”.`);
+    this.#busy = false;
     if (changed) this.#next();
   }
 
   #next() {
     this.#remaining = this.#remaining.slice(1);
-    this.draw();
-    if (this.#remaining.length) this.#focus();
-    else this.#place.querySelector("button").focus();
+    this.#show();
   }
 }

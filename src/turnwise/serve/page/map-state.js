@@ -14,6 +14,8 @@ export class MapState {
     this.previous = null; // the group that was open before
     this.row = null; // the selected utterance
     this.checked = new Set(); // numbers of groups selected for merging
+    this.chosen = []; // rows chosen on the map or by a search, in this order
+    this.query = ""; // the filter of the table of groups
     this.#index();
   }
 
@@ -80,13 +82,29 @@ export class MapState {
     return this.change("redo", {}, "Redone.");
   }
 
+  // Number of utterances of rows, with repetitions.
+  utterances(rows) {
+    return rows.reduce((sum, row) => sum + this.data.counts[row], 0);
+  }
+
   // Opens a group; null: the table of all groups.
   open(group) {
     this.previous = this.opened;
     this.opened = group;
     this.row = null;
+    this.chosen = [];
     this.redraw();
     if (group !== null) announce(`${this.title(group)}: ${pluralise(this.clusters.get(group).utterances, "utterance")}.`);
+  }
+
+  // Chooses utterances to label together. `adding`: adds them to those chosen before, or removes a single one of these.
+  choose(rows, adding = false) {
+    if (!adding) this.chosen = rows;
+    else if (rows.length === 1 && this.chosen.includes(rows[0])) this.chosen = this.chosen.filter((row) => row !== rows[0]);
+    else this.chosen = [...new Set([...this.chosen, ...rows])];
+    this.row = null;
+    this.redraw();
+    announce(this.chosen.length ? `${pluralise(this.chosen.length, "text")} selected.` : "No text selected.");
   }
 
   // Selects an utterance; null: back to the open group, if any.

@@ -1,7 +1,7 @@
 // The map view: drawn by the module that the map's own page uses, and labelled here.
 import { MapState } from "./map-state.js";
 import { button, byId, element, keepFocus, pluralise, textSpan } from "./elements.js";
-import { groupDetail, utteranceDetail } from "./map-detail.js";
+import { groupDetail, selectionDetail, utteranceDetail } from "./map-detail.js";
 import { groupTable } from "./map-groups.js";
 import { LabellingQuestions } from "./map-questions.js";
 import { attempt, busyNotice, errorNotice, notConfigured, toast } from "./notices.js";
@@ -16,10 +16,12 @@ export class MapView {
   #about;
   #onFitted;
   #status = "empty"; // "empty", "loading" or "shown"
+  #loading = null; // resolves when the map is loaded
   #state;
   #map;
   #parts;
   #questions;
+  #revealed = [null, null]; // the group and the row that the view was last moved to, if necessary
   #drawnVersion = 0; // the version of the groups that is drawn
   #highlighted = null; // rows found by the search
 
@@ -38,8 +40,14 @@ export class MapView {
 
   show() {
     if (this.#status !== "empty") return;
-    if (this.#about.map) this.#load();
+    if (this.#about.map) this.#loading = this.#load();
     else byId("map-body").replaceChildren(this.#missing());
+  }
+
+  // Opens a group, once the map is loaded.
+  async openGroup(group) {
+    await this.#loading;
+    if (this.#status === "shown" && this.#state.clusters.has(group)) this.#state.open(group);
   }
 
   #missing() {
@@ -77,10 +85,16 @@ export class MapView {
       canvas,
       tip,
       tools: element("div", { class: "map-tools" }),
-      panel: element("section", { "aria-label": "Groups and utterances" }),
-      questions: element("section", { "aria-label": "Suggested to label", hidden: !this.#state.canLabel }),
+      panel: element("section", { class: "panel", "aria-label": "Groups and utterances" }),
+      questions: element("section", { class: "questions", "aria-label": "Suggested to label", hidden: !this.#state.canLabel }),
       names: element("datalist", { id: "label-names" }),
       results: element("div", {}),
+      lasso: button("Select", () => this.#setLasso(!this.#map.lasso), {
+        class: "small",
+        "aria-pressed": "false",
+        title: "Draw around texts to select them; so does dragging with Shift",
+      }),
+      distant: button("", () => this.#map.showAll(), { class: "small quiet distant", title: "Zoom out to texts far from all others" }),
     };
     this.#parts = parts;
     body.replaceChildren(
@@ -88,22 +102,26 @@ export class MapView {
       element(
         "div",
         { class: "map-columns" },
-        element("div", { class: "map-left" }, this.#searchForm(), parts.results, element("div", { class: "map-frame" }, canvas, tip, this.#zoomButtons()), this.#keyboardHelp()),
+        element("div", { class: "map-left" }, this.#searchForm(), parts.results, element("div", { class: "map-frame" }, canvas, tip, this.#mapButtons()), this.#mapHelp()),
         element("div", { class: "map-right" }, parts.panel, parts.questions),
       ),
       parts.names,
     );
     this.#map = new UtteranceMap(canvas, this.#drawingData(), {
       onhover: (row, x, y) => this.#hover(row, x, y),
-      onselect: (row) => this.#state.select(row),
+      onselect: (row, event) => this.#select(row, event),
+      onlasso: (rows, adding) => this.#choose(rows, adding),
     });
+    const { distant } = this.#map;
+    parts.distant.hidden = !distant;
+    parts.distant.textContent = pluralise(distant, "distant text");
     this.#questions = new LabellingQuestions(this.#state, parts.questions);
   }
 
   // The drawing's data: unnamed groups are titled with their keywords.
   #drawingData() {
     const { data } = this.#state;
-    return { ...data, clusters: data.clusters.map((cluster) => ({ ...cluster, name: this.#state.title(cluster.number) })) };
+    return { ...data, clusters: data.clusters.map((cluster) => ({ ...cluster, name: this.#state.title(cluster.number), unnamed: !this.#state.named(cluster.number) })) };
   }
 
   #searchForm() {
@@ -134,30 +152,58 @@ export class MapView {
       this.#parts.results.replaceChildren(
         element("p", { class: "help", role: "status" }, `${pluralise(this.#highlighted.length, "text")}${rest}`),
         element("ul", { class: "members results", tabindex: "0", "aria-label": "Search results" }, items),
+        ...(this.#highlighted.length ? [button(`Select ${this.#highlighted.length === 1 ? "it" : `all ${this.#highlighted.length.toLocaleString("en")}`}`, () => this.#state.choose(this.#highlighted), { class: "small" })] : []),
       );
     }
     this.#emphasise();
   }
 
-  #zoomButtons() {
+  #mapButtons() {
     const small = { class: "small" };
     return element(
       "div",
-      { class: "zoom" },
-      button("+", () => this.#map.zoom(1.5), { ...small, "aria-label": "Zoom in" }),
-      button("−", () => this.#map.zoom(1 / 1.5), { ...small, "aria-label": "Zoom out" }),
-      button("All", () => this.#map.zoomTo(null), { ...small, "aria-label": "Show the whole map" }),
+      {},
+      element("div", { class: "zoom" }, this.#parts.lasso, button("+", () => this.#map.zoom(1.5), { ...small, "aria-label": "Zoom in" }), button("−", () => this.#map.zoom(1 / 1.5), { ...small, "aria-label": "Zoom out" }), button("Fit", () => this.#map.zoomTo(null), { ...small, title: "Show most texts" })),
+      this.#parts.distant,
     );
   }
 
-  #keyboardHelp() {
+  #mapHelp() {
     const keys = (...names) => names.map((name, place) => [place ? " " : null, element("kbd", {}, name)]);
     return element(
-      "p",
-      { class: "help" },
-      "On the map: ", keys("←", "↑", "↓", "→"), " move between texts, with ", keys("Shift"), " they pan; ", keys("+", "−"), " zoom, ", keys("0"), " shows the whole map, ", keys("Esc"),
-      " clears the selection. The table of groups has the same information.",
+      "details",
+      { class: "help map-help" },
+      element("summary", {}, "Mouse and keys"),
+      element("p", {}, "Drag to move the map, scroll to zoom, click a text to read it. ", keys("Shift"), "+drag draws around texts to select them; with ", keys("Ctrl"), " as well they are added to the selection."),
+      element(
+        "p",
+        {},
+        "With the map focused: ", keys("←", "↑", "↓", "→"), " move between texts, with ", keys("Shift"), " they pan; ", keys("Space"), " selects the text for labelling; ", keys("+", "−"), " zoom, ", keys("0"),
+        " shows most texts, ", keys("Esc"), " cancels. The search selects texts as well, and the table of groups has the same information.",
+      ),
     );
+  }
+
+  #setLasso(on) {
+    this.#map.lasso = on;
+    this.#parts.lasso.setAttribute("aria-pressed", String(on));
+  }
+
+  #choose(rows, adding) {
+    this.#state.choose(rows, adding);
+    // on narrow screens the list of the selection is below the map
+    if (rows.length && !adding && matchMedia("(max-width: 64rem)").matches) this.#parts.panel.scrollIntoView({ block: "start" });
+  }
+
+  // Escape goes back one step: from a text, from the selection, from drawing.
+  #select(row, event) {
+    if (row === null && event?.key === "Escape" && this.#state.row === null) this.#cancel();
+    else this.#state.select(row);
+  }
+
+  #cancel() {
+    if (this.#state.chosen.length) this.#state.choose([]);
+    else this.#setLasso(false);
   }
 
   #hover(row, x, y) {
@@ -171,6 +217,7 @@ export class MapView {
   }
 
   #onKeyDown(event) {
+    if (this.#status === "shown" && event.key === "Escape" && !event.target.matches("canvas, input")) this.#cancel();
     if (this.#status !== "shown" || !(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z") return;
     if (event.target.matches("input, textarea")) return; // there the browser undoes typing
     event.preventDefault();
@@ -186,19 +233,31 @@ export class MapView {
       this.#drawnVersion = state.version; // costly with tens of thousands of points
       this.#map.update(this.#drawingData());
     }
-    this.#map.select(state.row);
+    if (state.row !== null || !state.chosen.length) this.#map.select(state.row); // else arrow keys continue from the last text
+    this.#map.choose(state.chosen);
+    this.#reveal();
     this.#emphasise();
     keepFocus(byId("map-body"), () => {
       this.#parts.tools.replaceChildren(...this.#tools());
       this.#parts.names.replaceChildren(...state.names().map((name) => element("option", { value: name })));
-      this.#parts.panel.className = state.row === null && state.opened === null ? "" : "card";
+      this.#parts.panel.className = state.row === null && state.opened === null && !state.chosen.length ? "panel" : "panel card";
       this.#parts.panel.replaceChildren(...this.#panel());
     }, [`group-${state.previous}`, "panel"]);
   }
 
-  // The table of groups, or the selected group or utterance.
+  // Moves the view to the group or text that was opened, if it is outside.
+  #reveal() {
+    const { opened, row } = this.#state;
+    if (this.#revealed[0] === opened && this.#revealed[1] === row) return;
+    this.#revealed = [opened, row];
+    if (row !== null) this.#map.reveal([row]);
+    else if (opened !== null) this.#map.reveal(this.#state.rowsOf(opened));
+  }
+
+  // The table of groups, or the selected group, utterance or utterances.
   #panel() {
     if (this.#state.row !== null) return utteranceDetail(this.#state, this.#map.near(this.#state.row, NEIGHBOURS));
+    if (this.#state.chosen.length) return selectionDetail(this.#state);
     return this.#state.opened === null ? groupTable(this.#state, (group) => this.#map.colour(group)) : groupDetail(this.#state);
   }
 

@@ -53,6 +53,12 @@ export class UtteranceView {
     byId("utterance-intents").replaceChildren();
   }
 
+  // Fills in a text and submits it.
+  try(text) {
+    byId("utterance-text").value = text;
+    this.submit();
+  }
+
   submit() {
     const text = byId("utterance-text").value.trim();
     const signal = this.#runs.start();

@@ -6,6 +6,7 @@ from fastapi import Query, Response
 from pydantic import Field
 
 from turnwise.assist.conversations.conversations import ConversationCluster, Conversations, ConversationsError
+from turnwise.assist.conversations.titles import conversation_title
 from turnwise.assist.responses.answers import Answer
 from turnwise.assist.responses.responder import Responder, Suggestion
 from turnwise.core.dialogue import Turn
@@ -34,7 +35,13 @@ _MAX_TOP = 50
 _MAX_CONTEXT = 20
 
 _TurnBody: Any = response_schema("TurnBody", speaker=str, text=str)
-_DIALOGUE: dict[str, Any] = {"dialogue": str, "source": str | None, "split": str | None, "turns": list[_TurnBody]}
+_DIALOGUE: dict[str, Any] = {
+    "dialogue": str,
+    "title": str,
+    "source": str | None,
+    "split": str | None,
+    "turns": list[_TurnBody],
+}
 _SimilarBody: Any = response_schema("SimilarBody", **_DIALOGUE, similarity=float)
 
 Suggestions = response_schema("Suggestions", suggestions=list[Suggestion])
@@ -206,4 +213,10 @@ def _get_conversations(models: LoadedModels) -> Conversations:
 
 def _dialogue_body(name: str, source: str | None, split: str | None, turns: tuple[Turn, ...]) -> dict[str, Any]:
     bodies = [{"speaker": turn.speaker, "text": turn.text} for turn in turns]
-    return {"dialogue": name, "source": source, "split": split, "turns": bodies}
+    return {
+        "dialogue": name,
+        "title": conversation_title(turns),
+        "source": source,
+        "split": split,
+        "turns": bodies,
+    }

@@ -2,14 +2,17 @@
 
 import logging
 import time
-from typing import Literal
+from collections import Counter
+from typing import Any, Literal
 
 from fastapi import Response
 from starlette.responses import HTMLResponse
 
+from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.labelling.labelling import Labelling
 from turnwise.core.errors import TurnwiseError
 from turnwise.serve.errors import ServiceError, configured, error_responses, text_response, unavailable
-from turnwise.serve.models import REPORT
+from turnwise.serve.models import REPORT, LoadedModels
 from turnwise.serve.observability import log
 from turnwise.serve.schemas import Context, EmptyBody, json_response, make_router, response_schema
 from turnwise.version import __version__
@@ -33,6 +36,21 @@ ServiceInfo = response_schema(
     size=int | None,
     **dict.fromkeys((*_FEATURES, "intents", "labelling", "needs_key"), bool),
 )
+#: Sizes of what is served; null: not served. The example is a text of the largest intent.
+_IntentsOverview: Any = response_schema(
+    "IntentsOverview", intents=int, examples=int, largest=str, largest_examples=int, example=str
+)
+_GroupOverview: Any = response_schema("GroupOverview", group=int, title=str, utterances=int)
+_MapOverview: Any = response_schema(
+    "MapOverview", texts=int, utterances=int, groups=int, named=int, largest=_GroupOverview | None
+)
+Overview = response_schema(
+    "Overview",
+    intents=_IntentsOverview | None,
+    answers=int | None,
+    conversations=int | None,
+    map=_MapOverview | None,
+)
 Status = response_schema("Status", status=Literal["ok", "ready"])
 ReloadResponse = response_schema("ReloadResponse", model=str, size=int, seconds=float)
 
@@ -52,6 +70,49 @@ async def about(context: Context) -> Response:
             "needs_key": context.service.keys is not None,
         }
     )
+
+
+@router.get("/overview", response_model=Overview)
+async def overview(context: Context) -> Response:
+    """Return the sizes of what is served, for the introduction of the page."""
+    with context.service.lease() as models:
+        return json_response(await context.service.in_thread(_overview, models))
+
+
+def _overview(models: LoadedModels) -> dict[str, Any]:
+    return {
+        "intents": None if models.intents is None else _intents_overview(models.intents.folder.classifier),
+        "answers": None if models.responder is None else len(models.responder),
+        "conversations": None if models.conversations is None else len(models.conversations),
+        "map": None if models.labelling is None else _map_overview(models.labelling),
+    }
+
+
+def _intents_overview(classifier: IntentClassifier) -> dict[str, Any]:
+    counts = Counter(str(intent) for intent in classifier.labels_)
+    largest, count = min(counts.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "intents": len(counts),
+        "examples": counts.total(),
+        "largest": largest,
+        "largest_examples": count,
+        "example": classifier.examples_of(largest)[0][0],
+    }
+
+
+def _map_overview(labelling: Labelling) -> dict[str, Any]:
+    groups = labelling.groups
+    largest = None
+    if groups:
+        first = groups[0]
+        largest = {"group": first.number, "title": first.name or first.suggested, "utterances": first.utterances}
+    return {
+        "texts": len(labelling.map),
+        "utterances": int(labelling.map.counts.sum()),
+        "groups": len(groups),
+        "named": sum(group.name is not None for group in groups),
+        "largest": largest,
+    }
 
 
 @router.get("/health", response_model=Status)
