@@ -14,6 +14,7 @@ from turnwise.cli.conversations import conversations_app
 from turnwise.cli.corpus import corpus_app
 from turnwise.cli.evaluate import annotate_app, compare_command, evaluate_command
 from turnwise.cli.experiments import soup_command, sweep_command
+from turnwise.cli.help import MainGroup, command_group
 from turnwise.cli.intents import intents_app
 from turnwise.cli.labels import labels_app
 from turnwise.cli.map import map_command
@@ -25,8 +26,14 @@ from turnwise.cli.train import glove_command, recipes_command, train_command
 from turnwise.core.errors import TurnwiseError
 from turnwise.version import __version__
 
-# Plain help texts: typer's rich formatting takes longer to import than all commands together.
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = command_group(
+    """Dialogue representations: import conversations, train encoders and re-rankers, evaluate and use them.
+
+    Start with `turnwise corpus import auto FILE --out store` to read your own conversations, or with
+    `turnwise corpus sample --out sample` to generate a synthetic corpus.
+    """,
+    MainGroup,  # a new command needs a place in `turnwise.cli.help.SECTIONS`
+)
 app.add_typer(corpus_app, name="corpus")
 app.command("train")(train_command)
 app.command("recipes")(recipes_command)
@@ -84,9 +91,4 @@ def _options(
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Dialogue representations: import conversations, train encoders and re-rankers, evaluate and use them.
-
-    Start with `turnwise corpus list` to see the readers, or with `turnwise corpus sample --out sample` to generate a
-    synthetic corpus that needs no download.
-    """
     quiet_transformers()

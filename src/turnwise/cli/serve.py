@@ -36,9 +36,11 @@ def serve_command(
     keys: Annotated[
         Path | None, Option(help="File of hashed API keys, from `turnwise serve-key`; without it, no key is needed.")
     ] = None,
-    cors: Annotated[list[str] | None, Option(help="Origin whose pages may call the service; repeatable.")] = None,
+    cors: Annotated[
+        list[str] | None, Option(metavar="ORIGIN", help="Origin whose pages may call the service; repeatable.")
+    ] = None,
     allow_host: Annotated[
-        list[str] | None, Option(help="Additional host name for a service on localhost; repeatable.")
+        list[str] | None, Option(metavar="NAME", help="Additional host name for a service on localhost; repeatable.")
     ] = None,
     log_texts: Annotated[bool, Option(help="Include the texts of requests in the log.")] = False,
     queue: Annotated[int, Option(min=1, help="Maximum number of texts waiting to be encoded.")] = 4_096,
@@ -47,7 +49,9 @@ def serve_command(
     max_texts: Annotated[int, Option(min=1, help="Maximum texts per request.")] = 1_000,
     timeout: Annotated[float, Option(min=0.1, help="Maximum seconds per request.")] = 30.0,
 ) -> None:
-    """Serve an encoder, and optionally intents, responses, conversations and a map, over HTTP with a page at /.
+    """Start the HTTP service with its web page.
+
+    It serves an encoder, and optionally intents, responses, conversations and a map.
 
     Only this machine can reach it unless --host says otherwise. Logs go to standard error, one line of JSON per
     request. SIGTERM stops it after accepted requests are answered; SIGHUP reloads everything.
@@ -82,7 +86,9 @@ def serve_key_command(
     name: Annotated[str, Argument(help="Owner of the key, for the log.")],
     keys: Annotated[Path, Option(dir_okay=False, help="File that the hash of the key is added to.")],
 ) -> None:
-    """Create an API key and print it; the file stores only its salted hash, so write the key down.
+    """Create an API key for the service and print it.
+
+    The file stores only a salted hash, so write the key down.
 
     A running service accepts it after a reload.
 

@@ -34,7 +34,9 @@ def train_command(
     ] = 600,
     as_json: AsJson = False,
 ) -> None:
-    """Train an encoder on conversations, or a re-ranker if the recipe has response selection.
+    """Train an encoder or a re-ranker on conversations.
+
+    The recipe decides which: one with response selection trains a re-ranker.
 
     Example: `turnwise train dse --corpus sample --split train --probe sample --out model --set steps=50`
 
@@ -102,7 +104,7 @@ def glove_command(
     seed: Annotated[int, Option(help="Random seed.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Train GloVe word vectors on conversations, for the baseline that averages them.
+    """Train GloVe word vectors, a baseline for evaluation.
 
     Example: `turnwise glove --corpus store --out vectors.txt`, then `turnwise evaluate glove:vectors.txt …`
     """
