@@ -133,8 +133,8 @@ def test_a_batch_size_of_the_first_objective_is_kept() -> None:
 
 
 def test_a_fitted_run_records_its_numbers_and_resumes_exactly(tmp_path: Path) -> None:
-    small = load_recipe("dse", [f"backbone={backbone()}", "max_length=24", "learning_rate=1e-3", "checkpoint_every=5"])
-    small = replace(small, batch_size=64, min_steps=12)
+    small = load_recipe("dse", [f"backbone={backbone()}", "max_length=24", "learning_rate=1e-3", "checkpoint_every=20"])
+    small = replace(small, batch_size=64, min_steps=30)
 
     def stop_at(step: int) -> Callable[..., None]:
         def progress(what: str, done: int, total: int | None = None) -> None:
@@ -145,9 +145,9 @@ def test_a_fitted_run_records_its_numbers_and_resumes_exactly(tmp_path: Path) ->
 
     whole = train(small, corpus(), tmp_path / "whole")
     saved = load_recipe(tmp_path / "whole" / "recipe.yaml")
-    assert saved.min_steps == 12 and saved.batch_size < 64 and saved.epochs > 1
+    assert saved.min_steps == 30 and saved.batch_size < 64 and saved.epochs > 1
     with pytest.raises(InterruptedError):
-        train(replace(small, log_every=1), corpus(), tmp_path / "killed", progress=stop_at(7))
+        train(replace(small, log_every=1), corpus(), tmp_path / "killed", progress=stop_at(25))
     resumed = train(replace(small, log_every=1), corpus(), tmp_path / "killed", resume=True)
     for (name, expected), (_, actual) in zip(whole.named_parameters(), resumed.named_parameters(), strict=True):
         assert torch.equal(expected, actual), name

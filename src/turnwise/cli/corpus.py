@@ -10,7 +10,7 @@ import turnwise
 from turnwise.cli.corpus_import import import_command, manifest_summary
 from turnwise.cli.corpus_slots import augment_command, detect_command, templates_command
 from turnwise.cli.help import command_group
-from turnwise.cli.options import AsJson, OptionalData, Splits
+from turnwise.cli.options import AsJson, Force, OptionalData, Splits
 from turnwise.cli.output import Block, facts, lines, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 
@@ -300,7 +300,7 @@ def show_command(
 @corpus_app.command("export")
 def export_command(
     stores: Annotated[list[Path], Argument(help="Stores to write, in order.", metavar="STORE…")],
-    out: Annotated[Path, Option(help="File to write, for convokit a folder; it must not exist.")],
+    out: Annotated[Path, Option(help="File to write, for convokit a folder; new unless --force is given.")],
     form: Annotated[
         CorpusFormatName,
         Option(
@@ -310,6 +310,7 @@ def export_command(
         ),
     ] = "jsonl",
     splits: Splits = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Write stores as JSON Lines, or in a format of other tools.
@@ -322,7 +323,7 @@ def export_command(
 
     corpus = turnwise.read_corpus(*stores, splits=splits)
     with progress_bar() as progress:
-        counts = export_dialogues(_report_progress(corpus, progress), out, form)
+        counts = export_dialogues(_report_progress(corpus, progress), out, form, overwrite=force)
     show(counts.as_dict(), export_report(out, counts), as_json=as_json)
 
 

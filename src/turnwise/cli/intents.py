@@ -10,7 +10,7 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli.corpus import export_report
 from turnwise.cli.help import command_group
-from turnwise.cli.options import AsJson, Model, Seed, out_file
+from turnwise.cli.options import AsJson, Force, Model, Seed, out_file
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
 from turnwise.core.model_names import DEFAULT_ENCODER
 
@@ -196,6 +196,7 @@ def export_command(
         Path,
         out_file(".yml", ".yaml", ".csv", ".jsonl", help="File to write: Rasa's nlu.yml, or a .csv or .jsonl file."),
     ],
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the examples of a classifier to a file.
@@ -207,7 +208,8 @@ def export_command(
     from turnwise.assist.intents.storage import read_examples
     from turnwise.corpus.exporting import LABELLED_FORMATS, export_dialogues, labelled_dialogues
 
-    counts = export_dialogues(labelled_dialogues(read_examples(folder)), out, LABELLED_FORMATS[out.suffix])
+    examples = labelled_dialogues(read_examples(folder))
+    counts = export_dialogues(examples, out, LABELLED_FORMATS[out.suffix], overwrite=force)
     show(counts.as_dict(), export_report(out, counts), as_json=as_json)
 
 

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from turnwise.cli.corpus import export_report
 from turnwise.cli.help import command_group
-from turnwise.cli.options import AsJson, out_file
+from turnwise.cli.options import AsJson, Force, out_file
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ def carry_command(
 @labels_app.command("export")
 def export_command(
     folder: MapFolder,
-    out: Annotated[Path, out_file(".csv", ".yml", help="File to write: .csv, or a new .yml file for Rasa.")],
+    out: Annotated[Path, out_file(".csv", ".yml", help="File to write: .csv, or .yml for Rasa.")],
+    force: Force = False,
 ) -> None:
     """Write labels to a .csv file or to Rasa's nlu.yml.
 
@@ -166,13 +167,14 @@ def export_command(
 
     `turnwise labels export map --out nlu.yml`
     """
+    from turnwise.corpus.exporting import check_new_file, export_dialogues, labelled_dialogues
+
+    check_new_file(out, force)
     with _open(folder) as labelling:
         if out.suffix == ".yml":
-            from turnwise.corpus.exporting import export_dialogues, labelled_dialogues
-
             labels = zip(labelling.map.texts, labelling.labels(), strict=True)
             pairs = [(text, label) for text, label in labels if label is not None]
-            show(None, export_report(out, export_dialogues(labelled_dialogues(pairs), out, "rasa")))
+            show(None, export_report(out, export_dialogues(labelled_dialogues(pairs), out, "rasa", overwrite=force)))
             return
         labelled, texts = labelling.export(out), len(labelling.map)
     show(None, facts(out, [("written", f"{texts:,} texts, {labelled:,} of them labelled")]))

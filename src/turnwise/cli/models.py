@@ -15,6 +15,7 @@ from turnwise.cli.options import (
     AsJson,
     Compressed,
     Datasets,
+    Force,
     ModelArgument,
     OptionalData,
     PoolingName,
@@ -156,7 +157,7 @@ def export_command(
     texts: Annotated[
         int | None, Option(help=f"static: texts of --corpus to fit the table to; {_TEXTS:,} by default.", min=0)
     ] = None,
-    force: Annotated[bool, Option("--force", help="Replace an earlier export of the same format in OUT.")] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Export a model to ONNX or to a table of token vectors.

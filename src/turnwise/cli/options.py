@@ -43,6 +43,7 @@ Overrides = Annotated[
 Rebuild = Annotated[
     bool, Option("--rebuild", help="Remove what the table holds first: for another encoder, or changed conversations.")
 ]
+Force = Annotated[bool, Option("--force", help="Replace an earlier export in OUT.")]
 Seed = Annotated[int, Option(min=0, help="Random seed.")]
 
 _DATA_HELP = "Folder of data sets, or a sample store."

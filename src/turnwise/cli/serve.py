@@ -1,7 +1,7 @@
 """`turnwise serve` and `turnwise serve-key`: the HTTP service and its API keys."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from typer import Argument, Option
@@ -42,7 +42,10 @@ def serve_command(
     allow_host: Annotated[
         list[str] | None, Option(metavar="NAME", help="Additional host name for a service on localhost; repeatable.")
     ] = None,
-    log_texts: Annotated[bool, Option(help="Include the texts of requests in the log.")] = False,
+    log_format: Annotated[
+        Literal["auto", "text", "json"], Option(help="Format of the log; auto: text on a terminal, otherwise json.")
+    ] = "auto",
+    log_texts: Annotated[bool, Option("--log-texts", help="Include the texts of requests in the log.")] = False,
     queue: Annotated[int, Option(min=1, help="Maximum number of texts waiting to be encoded.")] = 4_096,
     batch_tokens: Annotated[int | None, Option(min=1, help="Maximum tokens per forward pass.")] = None,
     max_body: Annotated[int, Option(min=1, help="Maximum bytes per request.")] = 2_000_000,
@@ -53,7 +56,7 @@ def serve_command(
 
     It serves an encoder, and optionally intents, responses, conversations and a map.
 
-    Only this machine can reach it unless --host says otherwise. Logs go to standard error, one line of JSON per
+    Only this machine can reach it unless --host says otherwise. The log goes to standard error, one line per
     request. SIGTERM stops it after accepted requests are answered; SIGHUP reloads everything.
 
     Example: `turnwise serve --intents intents --port 8000`
@@ -79,7 +82,7 @@ def serve_command(
         limits=Limits(body=max_body, texts=max_texts, queue=queue, batch_tokens=batch_tokens, seconds=timeout),
     )
     check_settings(settings)
-    run(settings, host, port)
+    run(settings, host, port, log_format)
 
 
 def serve_key_command(

@@ -393,8 +393,8 @@ def _read(name: str | Path) -> dict[str, Any]:
     text = read_yaml_text(name, _PACKAGE)
     if text is None:
         raise RecipeError(
-            f"there is no recipe {str(name)!r}.{did_you_mean(str(name), packaged_recipes())} Give a YAML file, or a name"
-            " that `turnwise recipes --all` lists"
+            f"there is no recipe {str(name)!r}.{did_you_mean(str(name), packaged_recipes())} Give a YAML file, or a"
+            " name that `turnwise recipes --all` lists"
         )
     try:
         tree = yaml.safe_load(text)
