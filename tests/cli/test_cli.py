@@ -214,7 +214,7 @@ def test_recipes_are_listed_with_when_to_use_them() -> None:
 
 
 def test_all_recipes_are_listed_by_method() -> None:
-    text = run("recipes", "--all").stdout
+    text = run("recipes", "--all", columns=240).stdout
     listed = json.loads(run("recipes", "--all", "--json").stdout)
     assert [recipe["name"] for recipe in listed] == packaged_recipes()
     for recipe in listed:

@@ -69,7 +69,13 @@ def main() -> None:
             raise
         _print_error(f"{error.filename}: {error.strerror}")
         sys.exit(1)
-    except KeyboardInterrupt:
+    except SystemExit as stop:
+        if stop.code == 130:  # typer's exit status after Ctrl-C
+            typer.echo("interrupted", err=True)
+        raise
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, KeyboardInterrupt):  # as Python reports Ctrl-C while a class is created
+            raise
         typer.echo("interrupted", err=True)
         sys.exit(130)
 
