@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -235,3 +235,24 @@ def test_exports_replace_a_file_only_if_forced(sample: Path, tmp_path: Path) -> 
     assert out.read_text() == "precious"
     run("corpus", "export", sample, "--out", out, "--force")
     assert len(out.read_text().splitlines()) == 50
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def interrupt_a_class() -> None:
+    """Interrupt the creation of a class, as Ctrl-C may during an import; until Python 3.12 it is a RuntimeError."""
+
+    class Field:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    type("Owner", (), {"field": Field()})
+
+
+@pytest.mark.parametrize("interrupted", [interrupt, interrupt_a_class])
+def test_interrupted_commands_say_so(interrupted: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnwise.training.recipe.summarise_recipes", interrupted)
+    result = run("recipes", code=130)
+    assert (result.stdout, result.stderr) == ("", "interrupted\n")

@@ -73,8 +73,9 @@ def main() -> None:
         if stop.code == 130:  # typer's exit status after Ctrl-C
             typer.echo("interrupted", err=True)
         raise
-    except RuntimeError as error:
-        if not isinstance(error.__cause__, KeyboardInterrupt):  # as Python reports Ctrl-C while a class is created
+    except (KeyboardInterrupt, RuntimeError) as error:
+        # Python reports Ctrl-C while a class is created, as during imports, as the cause of a RuntimeError
+        if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, KeyboardInterrupt):
             raise
         typer.echo("interrupted", err=True)
         sys.exit(130)

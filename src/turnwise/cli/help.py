@@ -21,7 +21,7 @@ _WIDEST = 110
 _UNBREAKABLE = "\N{NON-BREAKING HYPHEN}"
 
 
-class _Formatter(typer.Context.formatter_class):  # type: ignore[misc]
+class _Formatter(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
     def write_text(self, text: str) -> None:
         super().write_text(text.replace("-", _UNBREAKABLE))
 

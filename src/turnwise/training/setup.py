@@ -73,9 +73,9 @@ def set_up(
 ) -> TrainingSetup:
     """Load the model, prepare the data and create the heads.
 
-    The recipe of the result has the batch size and epochs that its `min_steps` leads to on this corpus. `corpus` is as
-    the recipe reads it (`select_corpus`). `start` is the folder of an encoder, a re-ranker or a
-    backbone, a packaged model, or a Hugging Face id.
+    `corpus` is as the recipe reads it (`select_corpus`). `start` is the folder of an encoder, a re-ranker or a
+    backbone, a packaged model, or a Hugging Face id. The recipe of the result has the batch size and epochs that
+    `min_steps` leads to on this corpus.
     """
     torch.manual_seed(recipe.seed)
     objectives = recipe.make()
