@@ -4,18 +4,20 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from tests.helpers import command_line
 from turnwise import __version__
 from turnwise.cli import app
 from turnwise.core.model_names import DEFAULT_ENCODER
+from turnwise.training.recipe import packaged_recipes
 
 run = partial(command_line.run, columns=120)
 
@@ -197,3 +199,60 @@ def test_completion_is_offered() -> None:
         [program], capture_output=True, text=True, env={**os.environ, "_TURNWISE_COMPLETE": "source_bash"}
     )
     assert "complete" in script.stdout
+
+
+def test_recipes_are_listed_with_when_to_use_them() -> None:
+    text = run("recipes", columns=80).stdout
+    listed = json.loads(run("recipes", "--json").stdout)
+    assert 5 <= len(listed) <= 8
+    assert {"adapt", "dse", "ums"} <= {recipe["name"] for recipe in listed}
+    assert not any(recipe["name"].endswith("-paper") for recipe in listed)
+    for recipe in listed:
+        assert recipe["recommended"]
+        for key in ("use", "data", "time"):
+            assert f"{key:4}  {recipe[key]}" in text, "on one line"
+
+
+def test_all_recipes_are_listed_by_method() -> None:
+    text = run("recipes", "--all", columns=240).stdout
+    listed = json.loads(run("recipes", "--all", "--json").stdout)
+    assert [recipe["name"] for recipe in listed] == packaged_recipes()
+    for recipe in listed:
+        assert recipe["describes"].endswith(".") and recipe["describes"] in text
+        assert f"\n{recipe['method']} " in f"\n{text}"
+        assert recipe["recommended"] == bool(recipe["use"] and recipe["data"] and recipe["time"])
+
+
+def test_one_recipe_is_printed_in_full() -> None:
+    assert yaml.safe_load(run("recipes", "dse").stdout) == json.loads(run("recipes", "dse", "--json").stdout)
+    assert "about" not in run("recipes", "dse").stdout
+
+
+def test_exports_replace_a_file_only_if_forced(sample: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("precious")
+    assert "use --force" in run("corpus", "export", sample, "--out", out, code=1).stderr
+    assert out.read_text() == "precious"
+    run("corpus", "export", sample, "--out", out, "--force")
+    assert len(out.read_text().splitlines()) == 50
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def interrupt_a_class() -> None:
+    """Interrupt the creation of a class, as Ctrl-C may during an import; until Python 3.12 it is a RuntimeError."""
+
+    class Field:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    type("Owner", (), {"field": Field()})
+
+
+@pytest.mark.parametrize("interrupted", [interrupt, interrupt_a_class])
+def test_interrupted_commands_say_so(interrupted: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnwise.training.recipe.summarise_recipes", interrupted)
+    result = run("recipes", code=130)
+    assert (result.stdout, result.stderr) == ("", "interrupted\n")

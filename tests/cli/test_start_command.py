@@ -120,7 +120,7 @@ def test_serve_serves_the_project(project: Path, run_turnwise: Run, monkeypatch:
     from turnwise.serve import server
 
     served: list[Any] = []
-    monkeypatch.setattr(server, "run", lambda settings, host, port: served.append((settings, port)))
+    monkeypatch.setattr(server, "run", lambda settings, host, port, *_: served.append((settings, port)))
     run_turnwise("serve", "--port", "8123")
     run_turnwise("start", "--port", "8123")
     assert served[0] == served[1]

@@ -4,6 +4,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -275,11 +276,34 @@ def test_nothing_is_overwritten(form: CorpusFormat, tmp_path: Path):
     folder.mkdir()
     (folder / "notes.txt").write_text("precious")
     for out in (file, folder):
-        with pytest.raises(CorpusError, match="exists: choose another --out"):
+        with pytest.raises(CorpusError, match="choose another --out"):
             export_dialogues(CHATS, out, form)
     assert file.read_text() == (folder / "notes.txt").read_text() == "precious"
     with pytest.raises(CorpusError, match="does not exist: create it"):
         export_dialogues(CHATS, tmp_path / "nowhere" / "out", form)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_only_an_earlier_export_can_be_replaced(form: CorpusFormat, tmp_path: Path):
+    out, folder = tmp_path / "out", tmp_path / "folder"
+
+    def written() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    export_dialogues(CHATS, out, form)
+    before = written()
+    with pytest.raises(CorpusError, match="out exists: choose another --out, or use --force"):
+        export_dialogues(CHATS, out, form)
+    with pytest.raises(CorpusError, match="nothing to export"):
+        export_dialogues([], out, form, overwrite=True)
+    assert written() == before  # a failed export leaves the earlier one
+    export_dialogues([replace(CHATS[0], turns=CHATS[0].turns[:1])], out, form, overwrite=True)
+    assert written().keys() == before.keys() and written() != before
+    folder.mkdir()
+    (folder / "notes.txt").write_text("precious")
+    with pytest.raises(CorpusError, match=r"folder is (a folder|not a ConvoKit corpus): choose another --out"):
+        export_dialogues(CHATS, folder, form, overwrite=True)
+    assert (folder / "notes.txt").read_text() == "precious"
 
 
 def test_convokit_may_fill_an_empty_folder(tmp_path: Path):

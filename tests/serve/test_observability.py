@@ -2,12 +2,20 @@
 
 import json
 import logging
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
 
+import httpx
 import pytest
 
+from tests.helpers import HANG_SECONDS
 from tests.helpers.served import is_error, served
 from turnwise.models.encoder import Encoder
-from turnwise.serve.observability import JsonFormatter
+from turnwise.serve.observability import JsonFormatter, TextFormatter
 from turnwise.serve.settings import ServeSettings
 
 
@@ -92,3 +100,77 @@ def test_metrics(tiny_folder) -> None:
     assert float(metrics["turnwise_waiting_texts"]) == 0
     assert float(metrics["turnwise_ready"]) == 1
     assert "made" not in text
+
+
+# ---- for people
+
+
+def as_text(level: int = logging.INFO, **fields: object) -> str:
+    record = logging.LogRecord("turnwise.serve", level, "", 0, "", None, None)
+    record.fields = fields
+    return TextFormatter().format(record)
+
+
+def test_text_of_a_request() -> None:
+    request = {"event": "request", "method": "POST", "path": "/embed", "status": 200, "milliseconds": 12.34}
+    line = as_text(**request, texts=1, tokens=1200, request_id="r1", key="monitoring")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  POST /embed +200 +12.3 ms  1 text, 1,200 tokens  key monitoring", line)
+    assert "text" not in as_text(**request, texts=0, tokens=0, request_id="r1")
+    failed = request | {"status": 500, "failure": "RuntimeError", "where": ["batching.py:7 run"]}
+    lines = as_text(logging.ERROR, **failed, texts=0, tokens=0, request_id="r1").splitlines()
+    assert lines[0].endswith("RuntimeError, request id r1")
+    assert [line.strip() for line in lines[1:]] == ["batching.py:7 run"]
+
+
+def test_logged_bodies_cannot_control_the_terminal() -> None:
+    request = {"event": "request", "method": "POST", "path": "/embed", "status": 200, "milliseconds": 1.0}
+    text = as_text(**request, texts=1, tokens=1, request_id="r1", body="\x1b[2J\x9b2J\nsecond line")
+    assert "\x1b" not in text and "\x9b" not in text
+    assert len(text.splitlines()) == 2
+
+
+def test_text_of_other_events() -> None:
+    assert as_text(event="ready", seconds=1.26).endswith("ready: all models are loaded, after 1.3 s")
+    assert as_text(event="stopped").endswith("  stopped")
+    failure = as_text(logging.ERROR, event="not_reloaded", failure="ServeError", message="there is no folder x")
+    assert failure.endswith("not reloaded: failure ServeError; message there is no folder x")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "options", "form"),
+    [(True, [], "text"), (False, [], "json"), (False, ["--log-format", "text"], "text")],
+)
+def test_the_command_logs_text_on_a_terminal_and_json_elsewhere(
+    terminal: bool, options: list[str], form: str, tiny_folder
+) -> None:
+    reading, writing = pty.openpty() if terminal else os.pipe()
+    command = [sys.executable, "-m", "turnwise", "serve", "--model", str(tiny_folder("bert")), "--port", "0", *options]
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    process = subprocess.Popen(command, stderr=writing, env=environment)
+    os.close(writing)
+    log = ""
+    try:
+        while "ready" not in log:
+            log += os.read(reading, 65_536).decode()
+        address = re.search(r"http://[\d.:]+/", log)
+        assert address is not None
+        httpx.post(f"{address[0]}embed", json={"inputs": ["a secret"]}, timeout=HANG_SECONDS)
+        httpx.get(f"{address[0]}nothing", timeout=HANG_SECONDS)
+        process.send_signal(signal.SIGINT)
+        while "stopped" not in log:
+            log += os.read(reading, 65_536).decode()
+        assert process.wait(HANG_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reading)
+    assert "secret" not in log
+    lines = log.splitlines()
+    if form == "json":
+        assert [json.loads(line)["event"] for line in lines] == ["listening", "ready", "request", "request", "stopped"]
+        return
+    assert re.search(r"turnwise \S+ at http://", lines[0])
+    assert lines[1].split() == ["model", str(tiny_folder("bert"))]
+    assert "POST /embed" in lines[3] and "GET  unknown" in lines[4]
+    assert ("\x1b[32m200\x1b[0m" in lines[3], "\x1b[33m404\x1b[0m" in lines[4]) == (terminal, terminal)
+    assert terminal or "\x1b" not in log

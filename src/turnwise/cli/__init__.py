@@ -14,6 +14,7 @@ from turnwise.cli.conversations import conversations_app
 from turnwise.cli.corpus import corpus_app
 from turnwise.cli.evaluate import annotate_app, compare_command, evaluate_command
 from turnwise.cli.experiments import soup_command, sweep_command
+from turnwise.cli.help import MainGroup, command_group
 from turnwise.cli.intents import intents_app
 from turnwise.cli.labels import labels_app
 from turnwise.cli.map import map_command
@@ -26,8 +27,14 @@ from turnwise.cli.train import glove_command, recipes_command, train_command
 from turnwise.core.errors import TurnwiseError
 from turnwise.version import __version__
 
-# Plain help texts: typer's rich formatting takes longer to import than all commands together.
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = command_group(
+    """Dialogue representations: import conversations, train encoders and re-rankers, evaluate and use them.
+
+    Begin with `turnwise start LOG`: it goes from a chat log to a page with a map, suggestions and intents.
+    `turnwise corpus sample --out sample` generates a synthetic corpus to try it with.
+    """,
+    MainGroup,  # a new command needs a place in `turnwise.cli.help.SECTIONS`
+)
 app.command("start")(start_command)
 app.add_typer(corpus_app, name="corpus")
 app.command("train")(train_command)
@@ -64,7 +71,14 @@ def main() -> None:
             raise
         _print_error(f"{error.filename}: {error.strerror}")
         sys.exit(1)
-    except KeyboardInterrupt:
+    except SystemExit as stop:
+        if stop.code == 130:  # typer's exit status after Ctrl-C
+            typer.echo("interrupted", err=True)
+        raise
+    except (KeyboardInterrupt, RuntimeError) as error:
+        # Python reports Ctrl-C while a class is created, as during imports, as the cause of a RuntimeError
+        if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
         typer.echo("interrupted", err=True)
         sys.exit(130)
 
@@ -86,9 +100,4 @@ def _options(
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Dialogue representations: import conversations, train encoders and re-rankers, evaluate and use them.
-
-    Begin with `turnwise start LOG`: it goes from a chat log to a page with a map, suggestions and intents.
-    `turnwise corpus sample --out sample` generates a synthetic corpus to try it with.
-    """
     quiet_transformers()

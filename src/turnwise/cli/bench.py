@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Option
 
+from turnwise.cli.help import command_group
 from turnwise.cli.options import AsJson, Data, Datasets, Model, Overrides
 from turnwise.cli.output import facts, progress_bar, show
 
-bench_app = typer.Typer(help="Measure speed as a ratio to a peer, both in one run.", no_args_is_help=True)
+bench_app = command_group("Measure speed relative to other libraries.")
 
 Repeats = Annotated[int, Option(help="Number of rounds; the best counts.", min=1)]
 SchemaGuided = Annotated[
@@ -19,7 +19,7 @@ SchemaGuided = Annotated[
 
 @bench_app.command("import")
 def bench_import(data: SchemaGuided = None, repeats: Repeats = 3, as_json: AsJson = False) -> None:
-    """Import Schema-Guided, compared with `json.load` over the same files."""
+    """Import Schema-Guided, compared with `json.load`."""
     from turnwise.cli.benchmarks.importing import import_benchmark
 
     with progress_bar() as progress:
@@ -47,7 +47,10 @@ def bench_train(
     profile: Annotated[Path | None, Option(help="File for a table of where our time goes.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train on pairs of Schema-Guided, compared with sentence-transformers' trainer; on a GPU if there is one."""
+    """Train on pairs, compared with sentence-transformers' trainer.
+
+    Pairs are those of Schema-Guided; uses a GPU if there is one.
+    """
     from turnwise.cli.benchmarks.training import train_benchmark
 
     with progress_bar() as progress:
@@ -80,7 +83,9 @@ def bench_encode(
     model: Model = "minilm",
     as_json: AsJson = False,
 ) -> None:
-    """Encode with PyTorch, ONNX (32 and 8 bits) and a static table, compared with sentence-transformers.
+    """Encode texts, compared with sentence-transformers.
+
+    Measures PyTorch, ONNX (32 and 8 bits) and a static table.
 
     Without --data, the texts come from the sample corpus.
     """
@@ -103,7 +108,10 @@ def bench_encode(
 
 @bench_app.command("evaluate")
 def bench_evaluate(data: Data, model: Model = "minilm", dataset: Datasets = None, as_json: AsJson = False) -> None:
-    """Run the DSE suite without fine-tuning, compared with encoding its texts once with sentence-transformers."""
+    """Evaluate, compared with encoding the same texts once.
+
+    Runs the DSE suite without fine-tuning; sentence-transformers encodes its texts once.
+    """
     from turnwise.cli.benchmarks.evaluating import evaluate_benchmark
 
     with progress_bar() as progress:
@@ -128,7 +136,10 @@ def bench_rerank(
     model: Model = "minilm",
     as_json: AsJson = False,
 ) -> None:
-    """Score candidates, compared with sentence-transformers' CrossEncoder with the same weights."""
+    """Score candidates, compared with a CrossEncoder.
+
+    It is sentence-transformers' class, with the same weights.
+    """
     from turnwise.cli.benchmarks.reranking import rerank_benchmark
 
     with progress_bar() as progress:
@@ -147,16 +158,20 @@ def bench_rerank(
 def bench_serve(
     model: Model = "minilm",
     clients: Annotated[
-        list[int] | None, Option(help="Concurrent clients; repeatable; 1, 8 and 64 by default.", min=1)
+        list[int] | None, Option(metavar="INT", help="Concurrent clients; repeatable; 1, 8 and 64 by default.", min=1)
     ] = None,
     seconds: Annotated[int, Option(help="Duration of each load.", min=1)] = 10,
     repeats: Repeats = 3,
     also: Annotated[
-        list[str] | None, Option(help="Another model to serve, such as an export of the same one; repeatable.")
+        list[str] | None,
+        Option(metavar="MODEL", help="Another model to serve, such as an export of the same one; repeatable."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put the service under load, compared with a FastAPI handler that calls sentence-transformers; needs wrk."""
+    """Put the service under load, compared with a plain handler.
+
+    The handler is FastAPI's and calls sentence-transformers. Needs wrk.
+    """
     from turnwise.cli.benchmarks.serving import CLIENTS, serve_benchmark
 
     with progress_bar() as progress:

@@ -8,6 +8,7 @@ import typer
 from typer import Argument, Option
 
 import turnwise
+from turnwise.cli.help import command_group
 from turnwise.cli.options import AsJson, OptionalModel, Rebuild, Seed, Splits, TableOut, out_file
 from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.cli.project import model_or_default, project_command, project_part
@@ -15,7 +16,7 @@ from turnwise.cli.project import model_or_default, project_command, project_part
 if TYPE_CHECKING:
     from turnwise.assist.conversations.conversations import Conversations
 
-conversations_app = typer.Typer(help="Find similar conversations, and cluster conversations.", no_args_is_help=True)
+conversations_app = command_group("Find similar conversations, and cluster conversations.")
 
 Table = Annotated[str, Argument(help="Table folder, or its URI on object storage.")]
 
@@ -32,7 +33,9 @@ def index_command(
     rebuild: Rebuild = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add the dialogues of stores to a table, one vector each. Known ones are skipped, so interrupted runs continue.
+    """Add the dialogues of stores to a table, one vector each.
+
+    Known dialogues are skipped, so the same command continues after an interruption.
 
     A table works only with the encoder that it was built with; `--rebuild` replaces it.
 

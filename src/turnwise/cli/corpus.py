@@ -9,7 +9,8 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli.corpus_import import import_command, manifest_summary
 from turnwise.cli.corpus_slots import augment_command, detect_command, templates_command
-from turnwise.cli.options import AsJson, OptionalData, Splits
+from turnwise.cli.help import command_group
+from turnwise.cli.options import AsJson, Force, OptionalData, Splits
 from turnwise.cli.output import Block, excerpt, facts, lines, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 CorpusFormatName = Literal["jsonl", "messages", "convokit", "rasa", "csv", "intents-jsonl"]
 
-corpus_app = typer.Typer(help="Import, inspect, compare, clean and export conversations.", no_args_is_help=True)
+corpus_app = command_group("Import, inspect, compare, clean and export conversations.")
 corpus_app.command("import")(import_command)
 corpus_app.command("templates")(templates_command)
 corpus_app.command("augment")(augment_command)
@@ -38,7 +39,7 @@ def list_command(
     name: Annotated[str | None, Argument(help="Reader whose licence, home page and options to show.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the readers: your own logs and public corpora, with licence and published counts.
+    """List the readers, for your own logs and for public corpora.
 
     Example: `turnwise corpus list table` shows how to name the columns of your own log.
     """
@@ -91,7 +92,7 @@ def stats_command(
     curve: Annotated[Path | None, Option(help="Write the frequency curve (WMDC, Fig. 1) to this SVG file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count dialogues, turns, words and labels, and the proportion of the most frequent utterances."""
+    """Count dialogues, turns, words, labels and frequent texts."""
     from turnwise.corpus.stats import compute_corpus_stats, compute_response_stats, frequency_curve_svg
 
     if len(paths) == 1 and paths[0].is_file():
@@ -148,9 +149,10 @@ def overlap_command(
     examples: Annotated[int, Option(min=0, help="Shared texts and pairs to show for each overlap.")] = 3,
     as_json: AsJson = False,
 ) -> None:
-    """Count the texts and consecutive pairs that stores and evaluation data sets share.
+    """Count the texts that stores and test data share.
 
-    Texts that differ in case, punctuation or white space only count as equal.
+    Pairs of consecutive texts are counted as well. Texts that differ only in case, punctuation or white space count as
+    equal.
 
     Example: `turnwise corpus overlap stores/kvret ci_tod:test --data data`
     """
@@ -186,7 +188,10 @@ def decontaminate_command(
     store: Annotated[Path, Argument(help="Store to read.")],
     against: Annotated[
         list[str],
-        Option(help="Store or data set in --data; with :train, :valid or :test only that split; repeatable."),
+        Option(
+            metavar="NAME",
+            help="Store or data set in --data; with :train, :valid or :test only that split; repeatable.",
+        ),
     ],
     out: Annotated[Path, Option(help="Store to write.")],
     by_turn: Annotated[
@@ -195,7 +200,7 @@ def decontaminate_command(
     data: OptionalData = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a store without what overlaps with test data.
+    """Copy a store without the dialogues found in test data.
 
     A dialogue is dropped if --against has one of its consecutive pairs; a dialogue of one turn, if it has its text.
     With --by-turn, no text of --against remains.
@@ -226,9 +231,9 @@ def fetch_command(
         bool, Option("--accept-licence", help="You have read the licence shown and accept it.")
     ] = False,
 ) -> None:
-    """Download a corpus from its authors; after an interruption the same command resumes.
+    """Download a public corpus from its authors.
 
-    This is the only command that uses the network.
+    After an interruption the same command resumes. This is the only command that uses the network.
     """
     from turnwise.corpus.fetch import fetch
     from turnwise.corpus.registry import get_reader
@@ -255,10 +260,10 @@ def sample_command(
     seed: Annotated[int, Option(help="Random seed; the same seed gives the same bytes.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Generate a synthetic corpus: customer service in ten domains, to try everything without a download.
+    """Generate a synthetic corpus to try turnwise with.
 
-    Beside the store's dialogues it writes labelled sets: `intents/`, `responses/`, `inference/`, `pairs/` and
-    `triplets/`.
+    The conversations are customer service in ten domains. Labelled sets are written as well: `intents/`, `responses/`,
+    `inference/`, `pairs/` and `triplets/`.
     """
     from turnwise.corpus.synthetic.sample_sets import write_sample
 
@@ -295,7 +300,7 @@ def show_command(
 @corpus_app.command("export")
 def export_command(
     stores: Annotated[list[Path], Argument(help="Stores to write, in order.", metavar="STORE…")],
-    out: Annotated[Path, Option(help="File to write, for convokit a folder; it must not exist.")],
+    out: Annotated[Path, Option(help="File to write, for convokit a folder; new unless --force is given.")],
     form: Annotated[
         CorpusFormatName,
         Option(
@@ -305,9 +310,10 @@ def export_command(
         ),
     ] = "jsonl",
     splits: Splits = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write stores in turnwise's own format, one dialogue per line of JSON, or in another one.
+    """Write stores as JSON Lines, or in a format of other tools.
 
     Examples: `turnwise corpus export stores/logs --out logs.jsonl`
 
@@ -317,7 +323,7 @@ def export_command(
 
     corpus = turnwise.read_corpus(*stores, splits=splits)
     with progress_bar() as progress:
-        counts = export_dialogues(_report_progress(corpus, progress), out, form)
+        counts = export_dialogues(_report_progress(corpus, progress), out, form, overwrite=force)
     show(counts.as_dict(), export_report(out, counts), as_json=as_json)
 
 

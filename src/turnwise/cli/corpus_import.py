@@ -34,14 +34,15 @@ def import_command(
     step: Annotated[
         list[str] | None,
         Option(
+            metavar="STEP",
             help="Hygiene step, applied in order; repeatable: log (the recommended steps for raw logs), html, "
             "email-quotes, markdown, urls, control-characters, unicode, mask[=email,phone,…], repeated-messages, "
             "automatic-messages[=0.05], merge-speakers, minimum-turns=N, maximum-turns=N, maximum-words=N, "
-            "exact-duplicates, near-duplicates[=0.8]."
+            "exact-duplicates, near-duplicates[=0.8].",
         ),
     ] = None,
     settings: Annotated[
-        list[str] | None, Option("--set", help="Option of the reader, as key=value; repeatable.")
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Option of the reader, as key=value; repeatable.")
     ] = None,
     strict: Annotated[bool, Option("--strict", help="Stop at the first rejected row.")] = False,
     encoding: Annotated[str | None, Option(help="Text encoding; detected for logs by default.")] = None,
@@ -63,14 +64,21 @@ def import_command(
     limit: Annotated[int | None, Option(min=1, help="Import only that many dialogues, to try a setting.")] = None,
     region: Annotated[
         list[str] | None,
-        Option(help="mask: country of the log, such as DE, for its national phone numbers; repeatable."),
+        Option(
+            metavar="COUNTRY",
+            help="mask: country of the log, such as DE, for its national phone numbers; repeatable.",
+        ),
     ] = None,
     mask_pattern: Annotated[
         list[str] | None,
-        Option(help="mask: a further kind as NAME=REGEX, such as 'order=[A-Z]{2}-[0-9]{6}'; repeatable."),
+        Option(
+            metavar="NAME=REGEX",
+            help="mask: a further kind as NAME=REGEX, such as 'order=[A-Z]{2}-[0-9]{6}'; repeatable.",
+        ),
     ] = None,
     mask_list: Annotated[
-        list[str] | None, Option(help="mask: a further kind as NAME=FILE with one text per line; repeatable.")
+        list[str] | None,
+        Option(metavar="NAME=FILE", help="mask: a further kind as NAME=FILE with one text per line; repeatable."),
     ] = None,
     mask_entities: Annotated[
         str | None,
@@ -82,7 +90,7 @@ def import_command(
     yes: Annotated[bool, Option("--yes", help="auto: import without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read a corpus or a log, validate and clean it, and write a store.
+    """Import a log or a corpus into a store, validated and cleaned.
 
     Examples:
     `turnwise corpus import auto export.json --out store`

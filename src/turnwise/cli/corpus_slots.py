@@ -35,7 +35,10 @@ def templates_command(
     top: Annotated[int, Option(help="Number of values per slot, and of templates, to show.", min=1)] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """List the slots of a store, their most frequent values, and its templates (utterances without slot values)."""
+    """List slots, their most frequent values, and templates.
+
+    A template is an utterance without its slot values.
+    """
     from turnwise.corpus.slots.template_table import EntityBook, TemplateTable, open_training_split, require_slots
 
     corpus = open_training_split(store, split)
@@ -77,7 +80,7 @@ def augment_command(
     speaker: Speaker = "user",
     as_json: AsJson = False,
 ) -> None:
-    """Fill the templates of a store with the most frequent values of their slots (TaDSE), and write a store.
+    """Fill templates with the most frequent slot values (TaDSE).
 
     Every utterance, original or augmented, is a dialogue of one turn with its intent and slots, in split train.
 
@@ -132,7 +135,9 @@ def detect_command(
     top: Annotated[int, Option(help="Number of values per slot to show.", min=1)] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Detect slots in a store that has none, with patterns and learnt values or a spaCy model, and write a store.
+    """Detect slots in a store that has none.
+
+    Uses patterns and learnt values, or a spaCy model, and writes a new store.
 
     Dates, times, money, ordinals and numbers are found by patterns; other values are learnt from stores with slots.
     `--against` reports agreement with annotated slots; it also works without STORE and `--out`.

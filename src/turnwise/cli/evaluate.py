@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.experiments import show_points
+from turnwise.cli.help import command_group
 from turnwise.cli.options import AsJson, Compressed, Data, Datasets, EvaluationSeeds, EvaluationSteps, PoolingName, Seed
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.model_names import DEFAULT_ENCODER
@@ -16,7 +17,7 @@ from turnwise.core.model_names import DEFAULT_ENCODER
 if TYPE_CHECKING:
     from turnwise.evaluation.metrics import MetricRow
 
-annotate_app = typer.Typer(help="Collect human similarity scores for pairs of texts.", no_args_is_help=True)
+annotate_app = command_group("Collect human similarity scores for pairs of texts.")
 
 
 def evaluate_command(
@@ -32,7 +33,9 @@ def evaluate_command(
     suite: Annotated[
         str | None, Option(help="Fill the tables of a paper: dse, dialoguecse, tadse, diaeval, ums.")
     ] = None,
-    task: Annotated[list[str] | None, Option(help="Instead of a suite: intents, responses, …; repeatable.")] = None,
+    task: Annotated[
+        list[str] | None, Option(metavar="TASK", help="Instead of a suite: intents, responses, …; repeatable.")
+    ] = None,
     dataset: Datasets = None,
     pooling: PoolingName = None,
     postprocess: Annotated[
@@ -62,7 +65,9 @@ def evaluate_command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a model with the protocols of the papers, with confidence intervals, next to the published results.
+    """Evaluate a model with the protocols of published papers.
+
+    The report shows confidence intervals, and the published results next to the model's.
 
     Finished work is kept in OUT/cache: the same command continues after an interruption.
 
@@ -144,7 +149,9 @@ def compare_command(
     all_pairs: Annotated[bool, Option("--all-pairs", help="Compare every two folders instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare models, metric by metric and in their means: paired bootstrap, corrected for multiple comparisons.
+    """Compare evaluated models with paired tests.
+
+    Every metric and the means are compared by paired bootstrap, corrected for multiple comparisons.
 
     Example: `turnwise compare results/before results/after`
     """
@@ -172,7 +179,7 @@ def annotate_export_command(
     ] = DEFAULT_ENCODER,
     seed: Seed = 0,
 ) -> None:
-    """Write candidate pairs for people to rate, as DialogueCSE built its similarity sets.
+    """Write pairs of texts for people to rate, as DialogueCSE did.
 
     Example: `turnwise annotate export store --out pairs.csv --pairs 300`
     """
@@ -193,7 +200,7 @@ def annotate_collect_command(
         Path, Option(dir_okay=False, help="Similarity set: score, first and second text, separated by tabs.")
     ],
 ) -> None:
-    """Take the median of the annotators' scores and write a similarity set.
+    """Write a similarity set from the annotators' median scores.
 
     Example: `turnwise annotate collect ann.csv bob.csv eve.csv --out gold.txt`
     """

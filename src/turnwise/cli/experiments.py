@@ -46,9 +46,12 @@ def sweep_command(
         Path, Option(file_okay=False, help="Folder for the models, results.json, table.md and report.html.")
     ],
     grid: Annotated[
-        list[str] | None, Option(help="Recipe key and its values, as key=a,b,c or key=[1],[1,2]; repeatable.")
+        list[str] | None,
+        Option(metavar="KEY=VALUES", help="Recipe key and its values, as key=a,b,c or key=[1],[1,2]; repeatable."),
     ] = None,
-    variant: Annotated[list[str] | None, Option(help="Only this variant of the sweep; repeatable.")] = None,
+    variant: Annotated[
+        list[str] | None, Option(metavar="VARIANT", help="Only this variant of the sweep; repeatable.")
+    ] = None,
     settings: Overrides = None,
     suite: Suites = None,
     task: Tasks = None,
@@ -66,7 +69,7 @@ def sweep_command(
         bool, Option("--list", callback=_list_sweeps, is_eager=True, help="List the packaged sweeps and exit.")
     ] = False,
 ) -> None:
-    """Train a recipe and its variants at every point of a grid, evaluate each model, and report them together.
+    """Train and evaluate a recipe at every point of a grid.
 
     `--suite` and `--task` replace the suites that a packaged sweep names. After an interruption or failure the same
     command continues; the grid may grow in the meantime.
@@ -122,7 +125,7 @@ def soup_command(
     steps: EvaluationSteps = None,
     as_json: AsJson = False,
 ) -> None:
-    """Average the weights of two models at one or more ratios, and optionally evaluate the results.
+    """Average the weights of two models, and evaluate the results.
 
     Example: `turnwise soup minilm model --ratio 0.5 --out half`
 

@@ -9,7 +9,8 @@ from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.corpus import export_report
-from turnwise.cli.options import AsJson, OptionalModel, Seed, out_file
+from turnwise.cli.help import command_group
+from turnwise.cli.options import AsJson, Force, OptionalModel, Seed, out_file
 from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.cli.project import model_or_default, project_command, project_part
 from turnwise.core.model_names import DEFAULT_ENCODER
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from turnwise.assist.intents.examples import IntentPair
     from turnwise.assist.intents.report import IntentReport
 
-intents_app = typer.Typer(help="Classify intents from a few examples each, with abstention.", no_args_is_help=True)
-examples_app = typer.Typer(help="Add, remove and export examples of a classifier.", no_args_is_help=True)
+intents_app = command_group("Classify intents from a few examples each, with abstention.")
+examples_app = command_group("Add, remove and export examples of a classifier.")
 intents_app.add_typer(examples_app, name="examples")
 
 #: Commands on a classifier, which may be left out inside a project.
@@ -101,7 +102,7 @@ def predict_command(
     several: Annotated[bool, Option(help="Look for several intents in a text.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Predict the intent of texts, with the reason, or abstain if none of the intents fits.
+    """Predict the intents of texts with reasons, or abstain.
 
     Example: `turnwise intents predict intents "where is my parcel"`
 
@@ -135,7 +136,9 @@ def calibrate_command(
     intent: IntentColumn = "intent",
     as_json: AsJson = False,
 ) -> None:
-    """Calibrate a classifier on held-out texts; the calibration stays in force when examples are added.
+    """Calibrate a classifier on held-out texts.
+
+    The calibration stays in force when examples are added.
 
     Example: `turnwise intents calibrate intents validation.csv --false-rejection 0.02`
     """
@@ -205,16 +208,20 @@ def export_command(
         Path,
         out_file(".yml", ".yaml", ".csv", ".jsonl", help="File to write: Rasa's nlu.yml, or a .csv or .jsonl file."),
     ],
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the examples of a classifier to a new file: for Rasa, or with the columns text and intent.
+    """Write the examples of a classifier to a file.
+
+    The file is for Rasa, or has the columns text and intent.
 
     Example: `turnwise intents examples export intents --out nlu.yml`
     """
     from turnwise.assist.intents.storage import read_examples
     from turnwise.corpus.exporting import LABELLED_FORMATS, export_dialogues, labelled_dialogues
 
-    counts = export_dialogues(labelled_dialogues(read_examples(folder)), out, LABELLED_FORMATS[out.suffix])
+    examples = labelled_dialogues(read_examples(folder))
+    counts = export_dialogues(examples, out, LABELLED_FORMATS[out.suffix], overwrite=force)
     show(counts.as_dict(), export_report(out, counts), as_json=as_json)
 
 
@@ -243,7 +250,9 @@ def report_command(
     intent: IntentColumn = "intent",
     as_json: AsJson = False,
 ) -> None:
-    """Report likely mislabelled examples, confused intents and overlapping intents, by cross-validation.
+    """Report likely wrong labels and confused intents.
+
+    Uses cross-validation, and also reports overlapping intents.
 
     Each example is classified by a classifier that has not seen it. For a classifier folder its own examples and
     settings are used.

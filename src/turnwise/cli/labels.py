@@ -5,21 +5,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Argument, Option
 
 from turnwise.cli.corpus import export_report
-from turnwise.cli.options import AsJson, out_file
+from turnwise.cli.help import command_group
+from turnwise.cli.options import AsJson, Force, out_file
 from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.cli.project import project_command, project_part
 
 if TYPE_CHECKING:
     from turnwise.assist.labelling.labelling import Labelling
 
-labels_app = typer.Typer(
-    help="Name, merge, split and correct the clusters of a map, and fit a classifier on the labels.",
-    no_args_is_help=True,
-)
+labels_app = command_group("Label the clusters of a map, and fit a classifier on them.")
 
 #: Commands on a map, which may be left out inside a project.
 _InMap = project_command("map")
@@ -69,7 +66,9 @@ def status_command(
 def next_command(
     folder: MapFolder, count: Annotated[int, Option(min=1, help="Number of utterances.")] = 5, as_json: AsJson = False
 ) -> None:
-    """List the utterances whose labels would help most; answer with `turnwise labels set`.
+    """List the utterances whose labels would help most.
+
+    Answer with `turnwise labels set`.
 
     Example: `turnwise labels next map --count 3`
     """
@@ -111,7 +110,9 @@ def merge_command(
 def split_command(
     folder: MapFolder, group: GroupNumber, parts: Annotated[int, Option(min=2, help="Number of parts.")] = 2
 ) -> None:
-    """Split a group into parts by similarity; the largest keeps the number and name.
+    """Split a group into parts by similarity.
+
+    The largest part keeps the number and name.
 
     Example: `turnwise labels split map 3 --parts 3`
     """
@@ -126,7 +127,9 @@ def set_command(
         str | None, Option(help="Label; without it the utterances become unlabelled and leave their group.")
     ] = None,
 ) -> None:
-    """Label individual utterances: they move to the group of that name.
+    """Label individual utterances.
+
+    They move to the group of that name.
 
     Example: `turnwise labels set map 17 204 --name track_order`
     """
@@ -149,7 +152,7 @@ def redo_command(folder: MapFolder) -> None:
 def carry_command(
     folder: MapFolder, older: Annotated[Path, Option("--from", help="Folder of an earlier, labelled map.")]
 ) -> None:
-    """Copy the labels of an earlier map for utterances that are in both.
+    """Copy the labels of an earlier map, for utterances in both.
 
     Example: `turnwise labels carry map-july --from map-june`
     """
@@ -160,21 +163,25 @@ def carry_command(
 @labels_app.command("export", cls=_InMap)
 def export_command(
     folder: MapFolder,
-    out: Annotated[Path, out_file(".csv", ".yml", help="File to write: .csv, or a new .yml file for Rasa.")],
+    out: Annotated[Path, out_file(".csv", ".yml", help="File to write: .csv, or .yml for Rasa.")],
+    force: Force = False,
 ) -> None:
-    """Write every utterance with its label to a .csv file, or those with a label to Rasa's nlu.yml.
+    """Write labels to a .csv file or to Rasa's nlu.yml.
+
+    The .csv file has every utterance, nlu.yml only those with a label.
 
     Examples: `turnwise labels export map --out labels.csv`
 
     `turnwise labels export map --out nlu.yml`
     """
+    from turnwise.corpus.exporting import check_new_file, export_dialogues, labelled_dialogues
+
+    check_new_file(out, force)
     with _open(folder) as labelling:
         if out.suffix == ".yml":
-            from turnwise.corpus.exporting import export_dialogues, labelled_dialogues
-
             labels = zip(labelling.map.texts, labelling.labels(), strict=True)
             pairs = [(text, label) for text, label in labels if label is not None]
-            show(None, export_report(out, export_dialogues(labelled_dialogues(pairs), out, "rasa")))
+            show(None, export_report(out, export_dialogues(labelled_dialogues(pairs), out, "rasa", overwrite=force)))
             return
         labelled, texts = labelling.export(out), len(labelling.map)
     show(None, facts(out, [("written", f"{texts:,} texts, {labelled:,} of them labelled")]))
@@ -193,9 +200,10 @@ def finish_command(
     model: Annotated[str | None, Option(help="Encoder; by default the one that the map was made with.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fit an intent classifier on the labels, and write the labels next to it.
+    """Fit an intent classifier on the labels.
 
-    Utterances labelled out_of_scope are not an intent: they show the classifier what to reject.
+    The labels are written next to it. Utterances labelled out_of_scope are not an intent: they show the classifier what
+    to reject.
 
     Example: `turnwise labels finish map --out intents`, then `turnwise intents predict intents "Where is my parcel?"`
     """

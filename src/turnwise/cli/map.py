@@ -45,7 +45,9 @@ def map_command(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Map the utterances of a store: an interactive page, a picture, and clusters with names and examples.
+    """Cluster utterances and draw a map to explore and label.
+
+    Writes an interactive page, a picture, and clusters with names and examples.
 
     Repeated texts are one point. With `--since`, texts unlike any in an earlier map are marked as new. Vectors are
     cached in the folder until the map is complete: after an interruption the same command continues.

@@ -15,6 +15,7 @@ from turnwise.cli.options import (
     AsJson,
     Compressed,
     Datasets,
+    Force,
     ModelArgument,
     OptionalData,
     PoolingName,
@@ -77,7 +78,7 @@ def embed_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one vector per text, in input order.
+    """Encode texts and write one vector per text, in input order.
 
     After an interruption the same command continues.
 
@@ -156,10 +157,12 @@ def export_command(
     texts: Annotated[
         int | None, Option(help=f"static: texts of --corpus to fit the table to; {_TEXTS:,} by default.", min=0)
     ] = None,
-    force: Annotated[bool, Option("--force", help="Replace an earlier export of the same format in OUT.")] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Export a model as an ONNX graph or a static table of token vectors: a folder that every command accepts.
+    """Export a model to ONNX or to a table of token vectors.
+
+    Every command accepts the exported folder as a model.
 
     An ONNX graph is compared with the model before it is written. Exported models cannot be trained further.
 
@@ -213,7 +216,9 @@ def compress_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Select λ of TaDSE's semantic compression on validation utterances, or set it, and store it in the model folder.
+    """Set the weight λ of templates in vectors (TaDSE).
+
+    λ of TaDSE's semantic compression is given, or selected on validation utterances, and stored in the model folder.
 
     Only `turnwise evaluate MODEL --compressed` and `Encoder.load(MODEL, compressed=True)` use it.
 
@@ -261,10 +266,10 @@ def coherence_command(
     out: Annotated[Path | None, out_file(".csv", ".jsonl", help="Write the list to this .csv or .jsonl file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the turns of a corpus that seem out of place in their dialogues, most suspicious first.
+    """List turns that seem out of place in their dialogues.
 
-    The score is the re-ranker's probability that a turn comes from another dialogue, given the turns around it; the
-    previous turn is shown with it. Dialogues of a single turn are skipped.
+    The most suspicious come first. The score is the re-ranker's probability that a turn comes from another dialogue,
+    given the turns around it; the previous turn is shown with it. Dialogues of a single turn are skipped.
 
     Example: `turnwise coherence stores/our-logs --model reranker --top 50 --out suspects.csv`
     """

@@ -36,14 +36,21 @@ OptionalModel = Annotated[
 ModelArgument = Annotated[str, Argument(help="turnwise-small, minilm, a model folder or a Hugging Face id.")]
 Splits = Annotated[
     list[str] | None,
-    Option("--split", help="Only dialogues of this split, and all of stores without splits; repeatable."),
+    Option(
+        "--split", metavar="SPLIT", help="Only dialogues of this split, and all of stores without splits; repeatable."
+    ),
 ]
-Speakers = Annotated[list[str] | None, Option("--speaker", help="Only turns of this speaker; repeatable.")]
-TrainingCorpora = Annotated[list[Path], Option("--corpus", help="Store to train on; repeatable.")]
-Overrides = Annotated[list[str] | None, Option("--set", help="Override a key, as key=value; repeatable.")]
+Speakers = Annotated[
+    list[str] | None, Option("--speaker", metavar="SPEAKER", help="Only turns of this speaker; repeatable.")
+]
+TrainingCorpora = Annotated[list[Path], Option("--corpus", metavar="STORE", help="Store to train on; repeatable.")]
+Overrides = Annotated[
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="Override a key, as key=value; repeatable.")
+]
 Rebuild = Annotated[
     bool, Option("--rebuild", help="Remove what the table holds first: for another encoder, or changed conversations.")
 ]
+Force = Annotated[bool, Option("--force", help="Replace an earlier export in OUT.")]
 TableOut = Annotated[
     str | None,
     Option(
@@ -56,9 +63,13 @@ Seed = Annotated[int, Option(min=0, help="Random seed.")]
 _DATA_HELP = "Folder of data sets, or a sample store."
 Data = Annotated[Path, Option(envvar="TURNWISE_DATA", help=_DATA_HELP)]
 OptionalData = Annotated[Path | None, Option(envvar="TURNWISE_DATA", help=_DATA_HELP)]
-Datasets = Annotated[list[str] | None, Option("--dataset", help="Only this data set; repeatable.")]
-Suites = Annotated[list[str] | None, Option("--suite", help="Evaluate a suite: dse, diaeval, …; repeatable.")]
-Tasks = Annotated[list[str] | None, Option("--task", help="Evaluate a task: intents, responses, …; repeatable.")]
+Datasets = Annotated[list[str] | None, Option("--dataset", metavar="NAME", help="Only this data set; repeatable.")]
+Suites = Annotated[
+    list[str] | None, Option("--suite", metavar="SUITE", help="Evaluate a suite: dse, diaeval, …; repeatable.")
+]
+Tasks = Annotated[
+    list[str] | None, Option("--task", metavar="TASK", help="Evaluate a task: intents, responses, …; repeatable.")
+]
 FineTuning = Annotated[bool, Option(help="Also run the tasks that fine-tune the encoder.")]
 EvaluationSeeds = Annotated[
     int | None, Option("--seeds", min=1, help="Fewer runs than the protocol asks for; results say so.")

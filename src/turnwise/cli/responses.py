@@ -8,6 +8,7 @@ import typer
 from typer import Argument, Option
 
 import turnwise
+from turnwise.cli.help import command_group
 from turnwise.cli.options import AsJson, OptionalModel, Rebuild, Splits, TableOut, parse_key_values
 from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.cli.project import model_or_default, project_command, project_part
@@ -15,9 +16,7 @@ from turnwise.cli.project import model_or_default, project_command, project_part
 if TYPE_CHECKING:
     from turnwise.assist.responses.responder import Suggestion
 
-responses_app = typer.Typer(
-    help="Suggest responses from the agent turns of a store and canned answers.", no_args_is_help=True
-)
+responses_app = command_group("Suggest responses from past agent turns and canned answers.")
 
 
 @responses_app.command("index", cls=project_command("store"))
@@ -31,13 +30,16 @@ def index_command(
     out: TableOut = None,
     model: OptionalModel = None,
     speaker: Annotated[
-        list[str] | None, Option(help="Index turns of this speaker, system by default; repeatable.")
+        list[str] | None,
+        Option(metavar="SPEAKER", help="Index turns of this speaker, system by default; repeatable."),
     ] = None,
     split: Splits = None,
     rebuild: Rebuild = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add agent turns and canned answers to a table. Rows already present are skipped, so interrupted runs continue.
+    """Add agent turns and canned answers to a table.
+
+    Rows already present are skipped, so the same command continues after an interruption.
 
     A table works only with the encoder that it was built with; `--rebuild` replaces it.
 
@@ -95,7 +97,10 @@ def suggest_command(
     k: Annotated[int, Option("--k", min=1, help="Number of distinct answers to retrieve.")] = 50,
     where: Annotated[
         list[str] | None,
-        Option(help="Only answers with COLUMN=VALUE; repeatable, values of one column are alternatives."),
+        Option(
+            metavar="COLUMN=VALUE",
+            help="Only answers with this value; repeatable, values of one column are alternatives.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

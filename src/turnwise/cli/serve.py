@@ -1,7 +1,7 @@
 """`turnwise serve` and `turnwise serve-key`: the HTTP service and its API keys."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -37,22 +37,29 @@ def serve_command(
     keys: Annotated[
         Path | None, Option(help="File of hashed API keys, from `turnwise serve-key`; without it, no key is needed.")
     ] = None,
-    cors: Annotated[list[str] | None, Option(help="Origin whose pages may call the service; repeatable.")] = None,
-    allow_host: Annotated[
-        list[str] | None, Option(help="Additional host name for a service on localhost; repeatable.")
+    cors: Annotated[
+        list[str] | None, Option(metavar="ORIGIN", help="Origin whose pages may call the service; repeatable.")
     ] = None,
-    log_texts: Annotated[bool, Option(help="Include the texts of requests in the log.")] = False,
+    allow_host: Annotated[
+        list[str] | None, Option(metavar="NAME", help="Additional host name for a service on localhost; repeatable.")
+    ] = None,
+    log_format: Annotated[
+        Literal["auto", "text", "json"], Option(help="Format of the log; auto: text on a terminal, otherwise json.")
+    ] = "auto",
+    log_texts: Annotated[bool, Option("--log-texts", help="Include the texts of requests in the log.")] = False,
     queue: Annotated[int, Option(min=1, help="Maximum number of texts waiting to be encoded.")] = 4_096,
     batch_tokens: Annotated[int | None, Option(min=1, help="Maximum tokens per forward pass.")] = None,
     max_body: Annotated[int, Option(min=1, help="Maximum bytes per request.")] = 2_000_000,
     max_texts: Annotated[int, Option(min=1, help="Maximum texts per request.")] = 1_000,
     timeout: Annotated[float, Option(min=0.1, help="Maximum seconds per request.")] = 30.0,
 ) -> None:
-    """Serve an encoder, and optionally intents, responses, conversations and a map, over HTTP with a page at /.
+    """Start the HTTP service with its web page.
 
-    Inside a project, what is not given is the project's. Only this machine can reach it unless --host says otherwise.
-    Logs go to standard error, one line of JSON per request. SIGTERM stops it after accepted requests are answered;
-    SIGHUP reloads everything.
+    It serves an encoder, and optionally intents, responses, conversations and a map. Inside a project, what is not
+    given is the project's.
+
+    Only this machine can reach it unless --host says otherwise. The log goes to standard error, one line per
+    request. SIGTERM stops it after accepted requests are answered; SIGHUP reloads everything.
 
     Example: `turnwise serve --intents intents --port 8000`
     """
@@ -78,7 +85,7 @@ def serve_command(
         limits=Limits(body=max_body, texts=max_texts, queue=queue, batch_tokens=batch_tokens, seconds=timeout),
     )
     check_settings(settings)
-    run(settings, host, port)
+    run(settings, host, port, log_format)
 
 
 def serve_project(project: Project, port: int) -> None:
@@ -119,7 +126,9 @@ def serve_key_command(
     name: Annotated[str, Argument(help="Owner of the key, for the log.")],
     keys: Annotated[Path, Option(dir_okay=False, help="File that the hash of the key is added to.")],
 ) -> None:
-    """Create an API key and print it; the file stores only its salted hash, so write the key down.
+    """Create an API key for the service and print it.
+
+    The file stores only a salted hash, so write the key down.
 
     A running service accepts it after a reload.
 

@@ -30,22 +30,24 @@ def start_command(
         str | None, Option(help="Reader, from `turnwise corpus list`; by default the format is recognised.")
     ] = None,
     settings: Annotated[
-        list[str] | None, Option("--set", help="Option of the reader, as key=value; repeatable.")
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Option of the reader; repeatable.")
     ] = None,
     step: Annotated[
-        list[str] | None, Option(help="Hygiene step, as for `corpus import`; repeatable. By default: log.")
+        list[str] | None,
+        Option(metavar="STEP", help="Hygiene step, as for `corpus import`; repeatable. By default: log."),
     ] = None,
     mask: Annotated[bool, Option("--mask", help="Mask personal data.")] = False,
     region: Annotated[
-        list[str] | None, Option(help="Mask personal data, with the phone numbers of this country, such as DE.")
+        list[str] | None,
+        Option(metavar="COUNTRY", help="Mask personal data, with the phone numbers of this country, such as DE."),
     ] = None,
     model: OptionalModel = None,
     serve: Annotated[bool, Option(help="Serve the page when everything is ready.")] = True,
     port: Annotated[int, Option(min=0, max=65_535, help="Port of the page; 0: any free port.")] = 8000,
 ) -> None:
-    """Import a log, map it, index its responses and conversations, and serve the page.
+    """Go from a chat log to a web page with one command.
 
-    Everything is in one project folder. An interrupted command continues where it stopped. In a project, a newer log
+    It imports the log, maps what users say, indexes responses and conversations, and serves the page. Everything is in one project folder. An interrupted command continues where it stopped. In a project, a newer log
     adds what is new; without a log, what is missing is made and the page is served.
 
     Examples: `turnwise start chats.csv`

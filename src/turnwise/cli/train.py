@@ -1,5 +1,6 @@
 """`turnwise train`, `turnwise recipes` and `turnwise glove`: from conversations to models."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +35,9 @@ def train_command(
     ] = 600,
     as_json: AsJson = False,
 ) -> None:
-    """Train an encoder on conversations, or a re-ranker if the recipe has response selection.
+    """Train an encoder or a re-ranker on conversations.
+
+    The recipe decides which: one with response selection trains a re-ranker.
 
     Example: `turnwise train dse --corpus sample --split train --probe sample --out model --set steps=50`
 
@@ -80,15 +83,36 @@ def train_command(
     show(data, facts(out, rows), as_json=as_json)
 
 
-def recipes_command(name: Annotated[str | None, Argument(help="Recipe to print in full.")] = None) -> None:
-    """List the packaged recipes: NAME-paper has the settings of a paper, NAME is what we recommend."""
-    from turnwise.training.recipe import packaged_recipes
+def recipes_command(
+    name: Annotated[str | None, Argument(help="Recipe to print in full.")] = None,
+    every: Annotated[bool, Option("--all", help="List all recipes by method, also those of the papers.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List recipes and when to use which, or print one.
+
+    NAME-paper has the settings of a paper, NAME our own.
+
+    Example: `turnwise recipes dse` prints every key of a recipe, for `turnwise train dse --set KEY=VALUE`.
+    """
+    from turnwise.training.recipe import summarise_recipes
 
     if name:
-        typer.echo(turnwise.load_recipe(name).to_yaml(), nl=False)
+        recipe = turnwise.load_recipe(name)
+        if as_json:
+            show(asdict(recipe), as_json=True)
+        else:
+            typer.echo(recipe.to_yaml(), nl=False)
+        return
+    recipes = [each for each in summarise_recipes() if every or each.recommended]
+    data = [{**asdict(each), "recommended": each.recommended} for each in recipes]
+    if every:
+        methods = dict.fromkeys(each.method for each in recipes)
+        blocks = [facts(title, [(r.name, r.describes) for r in recipes if r.method == title]) for title in methods]
+        hint = "One recipe in full: turnwise recipes NAME"
     else:
-        rows = [(each, turnwise.load_recipe(each).describes) for each in packaged_recipes()]
-        show(None, facts("Recipes", rows))
+        blocks = [facts(r.name, [("  use", r.use), ("  data", r.data), ("  time", r.time)]) for r in recipes]
+        hint = "All recipes, with those of the papers: turnwise recipes --all\nOne in full: turnwise recipes NAME"
+    show(data, *blocks, hint, as_json=as_json)
 
 
 def glove_command(
@@ -102,7 +126,7 @@ def glove_command(
     seed: Annotated[int, Option(help="Random seed.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Train GloVe word vectors on conversations, for the baseline that averages them.
+    """Train GloVe word vectors, a baseline for evaluation.
 
     Example: `turnwise glove --corpus store --out vectors.txt`, then `turnwise evaluate glove:vectors.txt …`
     """

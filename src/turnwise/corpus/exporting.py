@@ -33,6 +33,8 @@ LABELLED_FORMATS: Mapping[str, CorpusFormat] = {
     ".jsonl": "intents-jsonl",
 }
 
+_CONVOKIT_FILES = {"utterances.jsonl", *(f"{name}.json" for name in ("conversations", "speakers", "corpus", "index"))}
+
 #: The columns of labelled utterances, as `turnwise intents fit` reads them.
 _LABEL_COLUMNS = ("text", "intent", "split")
 
@@ -56,19 +58,36 @@ class ExportCounts:
         return {"dialogues": self.dialogues, "utterances": self.utterances, "left_out": dict(self.left_out)}
 
 
-def export_dialogues(dialogues: Iterable[Dialogue], out: Path, form: CorpusFormat = "jsonl") -> ExportCounts:
-    """Write dialogues to a new file, or for 'convokit' to a new folder.
+def export_dialogues(
+    dialogues: Iterable[Dialogue], out: Path, form: CorpusFormat = "jsonl", *, overwrite: bool = False
+) -> ExportCounts:
+    """Write dialogues to a file, or for 'convokit' to a folder; `overwrite` replaces an earlier export once complete.
 
     Raises:
-        CorpusError: if `out` exists, a dialogue cannot be represented, or nothing is left to write.
+        CorpusError: if `out` exists and may not be replaced, a dialogue cannot be represented, or nothing is left to
+            write.
     """
-    if out.exists() and not (form == "convokit" and out.is_dir() and not any(out.iterdir())):
-        raise CorpusError(f"{out} exists: choose another --out, or remove it first")
+    if form == "convokit":
+        names = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
+        if out.is_file() or not names <= _CONVOKIT_FILES:
+            raise CorpusError(f"{out} is not a ConvoKit corpus: choose another --out")
+        if names and not overwrite:
+            raise CorpusError(f"{out} exists: choose another --out, or use --force")
+    else:
+        check_new_file(out, overwrite)
     if not out.absolute().parent.is_dir():
         raise CorpusError(f"the folder {out.absolute().parent} does not exist: create it, or choose another --out")
     counts = ExportCounts()
     _WRITERS[form](dialogues, out, counts)
     return counts
+
+
+def check_new_file(out: Path, overwrite: bool) -> None:
+    """Raise CorpusError if a file exists and may not be replaced."""
+    if out.is_dir():
+        raise CorpusError(f"{out} is a folder: choose another --out")
+    if out.exists() and not overwrite:
+        raise CorpusError(f"{out} exists: choose another --out, or use --force")
 
 
 def labelled_dialogues(pairs: Iterable[tuple[str, str]]) -> Iterator[Dialogue]:
@@ -143,6 +162,8 @@ def write_convokit(dialogues: Iterable[Dialogue], out: Path, counts: ExportCount
         files = {"conversations": conversations, "speakers": speakers, "corpus": {}, "index": index}
         for name, content in files.items():
             (temporary / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+        if out.is_dir():
+            rmtree(out)
         temporary.rename(out)
     finally:
         rmtree(temporary, ignore_errors=True)

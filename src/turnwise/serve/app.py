@@ -1,6 +1,8 @@
 """The FastAPI application: routes, middleware, the web page, and the OpenAPI description."""
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 from turnwise.assist import map as assist_map
 from turnwise.serve import middleware
 from turnwise.serve.errors import install_handlers
-from turnwise.serve.observability import RequestLogging, log_failure
+from turnwise.serve.observability import RequestLogging, log, log_failure
 from turnwise.serve.routes import conversations, embedding, intents, map, operations
 from turnwise.serve.schemas import fill_limits
 from turnwise.serve.service import Service
@@ -85,11 +87,14 @@ def create_app(settings: ServeSettings, on_failure: Callable[[], None] = lambda:
 
 
 async def _load(service: Service, on_failure: Callable[[], None]) -> None:
+    start = time.perf_counter()
     try:
         await service.start()
     except Exception as error:
         log_failure(error, "not_loaded")
         on_failure()
+    else:
+        log(logging.INFO, event="ready", seconds=round(time.perf_counter() - start, 2))
 
 
 def _add_page(app: FastAPI) -> None:

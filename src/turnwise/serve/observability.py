@@ -1,12 +1,13 @@
 """Request ids, the log, and metrics for Prometheus.
 
-The log has one line of JSON per request, on standard error. It contains no request bodies unless that is configured,
-nor messages of exceptions, which may quote them.
+The log has one line per request, on standard error: text on a terminal, JSON otherwise. It contains no request bodies
+unless that is configured, nor messages of exceptions, which may quote them.
 """
 
 import itertools
 import json
 import logging
+import os
 import re
 import secrets
 import sys
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -35,6 +36,11 @@ _PREFIX, _NUMBERS = secrets.token_hex(6), itertools.count(1)
 
 #: Methods with their own metrics; clients may invent others.
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+
+LogFormat = Literal["auto", "text", "json"]
+
+#: ANSI colours of a status on a terminal, by its first digit.
+_STATUS_COLOURS = {2: "32", 3: "36", 4: "33"}
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _POWERS = tuple(float(2**power) for power in range(13))
@@ -175,10 +181,57 @@ class JsonFormatter(logging.Formatter):
         return json.dumps({"time": now, "level": record.levelname.lower(), **fields}, ensure_ascii=False, default=str)
 
 
-def log_to_stderr() -> None:
-    """Write the service's log and uvicorn's warnings to standard error."""
+class TextFormatter(logging.Formatter):
+    """Formats a log record for people, with the local time; the status of a request may be coloured."""
+
+    def __init__(self, colour: bool = False):
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a line, or several for the start of the service and for failures."""
+        fields = dict(getattr(record, "fields", None) or {"event": "warning", "message": record.getMessage()})
+        event = fields.pop("event")
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        if event == "listening":
+            title = f"turnwise {fields.pop('version')} at {fields.pop('address')} (Ctrl+C stops it)"
+            return "\n".join([self._in_colour(title, "1"), *(f"  {name:14}{value}" for name, value in fields.items())])
+        if event == "request":
+            return f"{clock}  {self._format_request(fields)}"
+        details = "; ".join(f"{name} {value}" for name, value in fields.items())
+        if event == "ready":
+            details = f"all models are loaded, after {fields['seconds']:.1f} s"
+        title = self._in_colour(event.replace("_", " "), "31" if record.levelno >= logging.ERROR else "1")
+        return f"{clock}  {title}{': ' if details else ''}{details}"
+
+    def _format_request(self, fields: dict[str, Any]) -> str:
+        status, texts, tokens = fields.pop("status"), fields.pop("texts"), fields.pop("tokens")
+        parts = [
+            f"{fields.pop('method'):<4} {fields.pop('path'):<26}",
+            self._in_colour(str(status), _STATUS_COLOURS.get(status // 100, "31")),
+            f"{fields.pop('milliseconds'):>8.1f} ms",
+            *([f"{texts:,} text{'' if texts == 1 else 's'}, {tokens:,} tokens"] if texts else []),
+            *([f"key {fields.pop('key')}"] if "key" in fields else []),
+        ]
+        request_id, where = fields.pop("request_id"), fields.pop("where", [])
+        if where:
+            parts.append(f"{fields.pop('failure')}, request id {request_id}")
+        # request bodies and messages, if they are logged, as JSON: a terminal must not interpret what they contain
+        more = [*where, *(f"{name} {json.dumps(value)}" for name, value in fields.items())]
+        return "\n".join(["  ".join(parts), *(f"          {each}" for each in more)])
+
+    def _in_colour(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
+
+
+def log_to_stderr(form: LogFormat = "auto") -> None:
+    """Write the service's log and uvicorn's warnings to standard error; 'auto' is text on a terminal, else JSON."""
+    is_terminal = sys.stderr.isatty()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    if form == "text" or (form == "auto" and is_terminal):
+        handler.setFormatter(TextFormatter(colour=is_terminal and not os.environ.get("NO_COLOR")))
+    else:
+        handler.setFormatter(JsonFormatter())
     for name, level in (("turnwise.serve", logging.INFO), ("uvicorn.error", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]

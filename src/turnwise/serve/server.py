@@ -15,9 +15,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from turnwise.serve.app import create_app
 from turnwise.serve.errors import ServiceError
-from turnwise.serve.observability import log, log_failure, log_to_stderr
+from turnwise.serve.observability import LogFormat, log, log_failure, log_to_stderr
 from turnwise.serve.service import Service
 from turnwise.serve.settings import Limits, ServeError, ServeSettings
+from turnwise.version import __version__
 
 #: Seconds that a connection may stay open without a request.
 _KEEP_ALIVE = 20
@@ -26,13 +27,13 @@ _KEEP_ALIVE = 20
 _HEADER_BYTES = 32_768
 
 
-def run(settings: ServeSettings, host: str, port: int) -> None:
+def run(settings: ServeSettings, host: str, port: int, log_format: LogFormat = "auto") -> None:
     """Serve until a signal ends it (SIGHUP reloads everything); raise whatever keeps the models from loading."""
-    log_to_stderr()
+    log_to_stderr(log_format)
     with contextlib.closing(listen(host, port)) as listener:
         server = Server(settings)
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
-        log(logging.INFO, event="listening", address=address, model=settings.model)
+        log(logging.INFO, event="listening", version=__version__, address=address, **settings.served())
         server.run([listener])
     if server.service.failure is not None:
         raise server.service.failure

@@ -59,6 +59,11 @@ class ServeSettings:
     log_texts: bool = False  # whether the log contains request bodies
     limits: Limits = field(default_factory=Limits)
 
+    def served(self) -> dict[str, str]:
+        """Return what is served, by the names of the options, for the log."""
+        names = ("model", "intents", "responses", "conversations", "reranker", "map", "report", "keys")
+        return {name: str(value) for name in names if (value := getattr(self, name)) is not None}
+
 
 def check_installed() -> None:
     """Raise `ServeError` if a package that the service needs is missing."""

@@ -74,7 +74,7 @@ def claim_folder(out: Path, recipe: Recipe, resume: bool) -> bool:
             )
         if not resume:
             raise TrainingError(f"{out} already contains a run: continue it with --resume, or choose another --out")
-        if load_recipe(path) == recipe:
+        if load_recipe(path).started_as(recipe):
             return False
         if has_progress:
             raise TrainingError(f"{path} differs from the given recipe: resume a run with the recipe it started with")
@@ -90,6 +90,11 @@ def claim_folder(out: Path, recipe: Recipe, resume: bool) -> bool:
     out.mkdir(parents=True, exist_ok=True)
     path.write_text(recipe.to_yaml(), encoding="utf-8")
     return True
+
+
+def recipe_of_run(out: Path, requested: Recipe) -> Recipe:
+    """Return the recipe that the run in a folder was started with, or the requested one if there is none."""
+    return load_recipe(out / RECIPE) if (out / RECIPE).is_file() else requested
 
 
 def release_folder(out: Path) -> None:
@@ -108,7 +113,7 @@ def _has_progress(out: Path) -> bool:
 
 def expect_finished(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
     """Raise TrainingError unless a folder contains the finished model of a first stage on a corpus."""
-    if not (folder / TRAINED).is_file() or load_recipe(folder / RECIPE) != recipe:
+    if not (folder / TRAINED).is_file() or not load_recipe(folder / RECIPE).started_as(recipe):
         raise TrainingError(
             f"{folder} does not contain the finished first stage of the recipe: train it first, or remove it"
         )

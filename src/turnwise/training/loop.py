@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.store import Corpus
 from turnwise.training import TrainingError, TrainingInterruptedError
@@ -27,12 +28,14 @@ from turnwise.training.checkpoint import (
     BEST,
     EPOCHS,
     FIRST,
+    RECIPE,
     TOKENS,
     TRAINED,
     CheckpointError,
     RunFolder,
     claim_folder,
     expect_finished,
+    recipe_of_run,
     release_folder,
 )
 from turnwise.training.disk_cache import TrainingCorpus
@@ -40,7 +43,7 @@ from turnwise.training.distributed import LONGEST_WAIT, Processes
 from turnwise.training.metrics import MetricsLog, StepMetrics, ThroughputMeter
 from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.setup import Model, TrainingSetup, select_corpus, set_up
-from turnwise.training.short_runs import warn_of_short_run
+from turnwise.training.short_runs import report_fit, warn_of_short_run
 from turnwise.training.step import TrainingStep
 
 #: Evaluates a model; returns metrics by name.
@@ -117,9 +120,14 @@ def _train_stage(
         if recipe.first is not None:
             start = first or _train_first_stage(recipe.first, corpus, out / FIRST, options)
             expect_finished(start, recipe.first, corpus)
+        recipe = recipe_of_run(out, recipe)  # a resumed run keeps its numbers
         setup = set_up(recipe, selected, start, processes, options.progress)
+        examples = len(setup.loaders[0].examples)
         if processes.main:
-            warn_of_short_run(recipe, len(setup.loaders[0].examples), setup.steps, options.prefix)
+            if setup.recipe != recipe:
+                report_fit(recipe, setup.recipe, examples, setup.steps)
+                write_atomic(out / RECIPE, setup.recipe.to_yaml())
+            warn_of_short_run(setup.recipe, examples, setup.steps, options.prefix)
         trainer = Trainer(setup, out, resume=options.resume, tensorboard=options.tensorboard, progress=options.progress)
         trainer.fit(probe)
         trainer.finish()

@@ -32,6 +32,9 @@ Compile = Literal["auto", True, False]
 #: Where the packaged recipes are.
 _PACKAGE = f"{__package__}.recipes"
 
+#: The key of a packaged recipe with the fields of `RecipeSummary`, which a run does not depend on.
+_ABOUT = "about"
+
 #: The smallest shuffle buffer, and the number of neighbouring examples that it reads at once.
 SMALLEST_BUFFER = 64
 
@@ -48,7 +51,7 @@ _LOOP_OPTIONS: dict[str, tuple[Any, float | None]] = {
 #: Keys with a minimum; None is allowed where the key allows it.
 _MINIMUM = {
     **dict.fromkeys(("steps", "log_every", "checkpoint_every", "keep", "workers", "max_length", "layers"), 1),
-    **dict.fromkeys(("least_turns", "tokens_per_forward"), 1),
+    **dict.fromkeys(("least_turns", "tokens_per_forward", "min_steps"), 1),
     **dict.fromkeys(("learning_rate", "head_learning_rate", "weight_decay", "seed"), 0),
     "batch_size": 2,
     "shuffle_buffer": SMALLEST_BUFFER,
@@ -56,6 +59,9 @@ _MINIMUM = {
 
 #: Keys of probabilities, fractions and decay rates; None is allowed where the key allows it.
 _BELOW_ONE = ("warmup", "ema", "start_fraction", "dropout", "attention_dropout")
+
+#: Keys that decide how many steps a run has; `min_steps` changes the last two.
+_NUMBER_OF_STEPS = ("steps", "epochs", "batch_size")
 
 #: Keys that a first stage takes from the recipe that it belongs to unless it sets them: they describe the run, not the
 #: method.
@@ -88,6 +94,9 @@ class Recipe:
     #: Passes over the first objective's examples, or a fraction of one: 0.5 is half of its batches.
     epochs: int | float = 1
     steps: int | None = None  # optimiser steps, instead of epochs
+    #: A corpus that gives fewer steps is read in smaller batches and for more epochs (`short_runs`); None: the numbers
+    #: are used as they are. Overrides of `steps`, `epochs` and `batch_size` set it to None.
+    min_steps: int | None = None
     batch_size: int = 128  # examples per step over all processes; the loss sees them all, however they are encoded
     learning_rate: float = 3e-5  # of the encoder
     head_learning_rate: float | None = None  # of the heads; None: the encoder's
@@ -237,6 +246,12 @@ class Recipe:
         # exact in decimals: 1.1 times ten steps are eleven, though the nearest float is a little more
         return self.steps or math.ceil(Fraction(str(self.epochs)) * steps_per_epoch)
 
+    def started_as(self, requested: "Recipe") -> bool:
+        """Whether a run of the requested recipe may have this one: only `min_steps` may have changed its numbers."""
+        if requested.min_steps is not None:
+            requested = dataclasses.replace(requested, batch_size=self.batch_size, epochs=self.epochs)
+        return self == requested
+
     @property
     def reranks(self) -> bool:
         """Whether it trains a re-ranker."""
@@ -275,14 +290,16 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
     A key may be dotted (`objectives.dse.temperature=0.1`, `first.steps=100`). A key that the recipe does not have is
     set for the objectives that have it (`temperature=0.1`). A key of `INHERITED` is also set for the first stage unless
-    that has its own value; `first=null` removes the first stage, and `objectives.NAME=false` an objective.
+    that has its own value; `first=null` removes the first stage, and `objectives.NAME=false` an objective. A number of
+    `steps`, `epochs` or `batch_size` is used as it is: it sets `min_steps` of its stage to null.
 
     Raises:
         RecipeError: if there is no such recipe, or it has an unknown key or an invalid value.
     """
     tree = _read(name)
+    tree.pop(_ABOUT, None)
     _remove_inherited(tree, {each.name: each.default for each in dataclasses.fields(Recipe)})
-    for override in overrides:
+    for override in sorted(overrides, key=lambda each: each.partition("=")[0].endswith("min_steps")):  # these last
         key, equals, value = override.partition("=")
         if not equals or not key:
             raise RecipeError(f"{override!r}: expected key=value")
@@ -293,6 +310,29 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 def packaged_recipes() -> list[str]:
     """Return the names of the packaged recipes."""
     return packaged_yaml(_PACKAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeSummary:
+    """What a packaged recipe is for; a recommended recipe says when to use it."""
+
+    name: str
+    describes: str
+    method: str  # the paper, method or purpose that it belongs to
+    use: str = ""  # what the trained model is for
+    data: str = ""  # what the corpus must contain
+    time: str = ""  # how much training there is
+
+    @property
+    def recommended(self) -> bool:
+        """Whether it is one of the few recipes to start with."""
+        return bool(self.use)
+
+
+def summarise_recipes() -> list[RecipeSummary]:
+    """Return what the packaged recipes are for."""
+    trees = {name: _read(name) for name in packaged_recipes()}
+    return [RecipeSummary(name, tree["describes"], **tree[_ABOUT]) for name, tree in trees.items()]
 
 
 def packaged_yaml(package: str) -> list[str]:
@@ -353,8 +393,8 @@ def _read(name: str | Path) -> dict[str, Any]:
     text = read_yaml_text(name, _PACKAGE)
     if text is None:
         raise RecipeError(
-            f"there is no recipe {str(name)!r}: give a YAML file, or one of {', '.join(packaged_recipes())}."
-            f"{did_you_mean(str(name), packaged_recipes())}"
+            f"there is no recipe {str(name)!r}.{did_you_mean(str(name), packaged_recipes())} Give a YAML file, or a"
+            " name that `turnwise recipes --all` lists"
         )
     try:
         tree = yaml.safe_load(text)
@@ -386,6 +426,8 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> No
             raise RecipeError(f"{override!r}: the recipe has no first stage")
         _set(tree["first"], keys[1:], value, override)
         return
+    if keys[-1] in _NUMBER_OF_STEPS:
+        tree["min_steps"] = None
     if len(keys) == 1 and keys[0] not in typing.get_type_hints(Recipe):
         entries = {name: options or {} for name, options in tree.get("objectives", {}).items() if options is not False}
         targets = [

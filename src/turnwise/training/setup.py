@@ -27,6 +27,7 @@ from turnwise.training.batches import BatchLoader, make_loaders
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.distributed import Processes
 from turnwise.training.recipe import Recipe
+from turnwise.training.short_runs import fit_to_corpus
 
 #: The result of training.
 Model = Encoder | Reranker
@@ -73,7 +74,8 @@ def set_up(
     """Load the model, prepare the data and create the heads.
 
     `corpus` is as the recipe reads it (`select_corpus`). `start` is the folder of an encoder, a re-ranker or a
-    backbone, a packaged model, or a Hugging Face id.
+    backbone, a packaged model, or a Hugging Face id. The recipe of the result has the batch size and epochs that
+    `min_steps` leads to on this corpus.
     """
     torch.manual_seed(recipe.seed)
     objectives = recipe.make()
@@ -83,6 +85,10 @@ def set_up(
     encoder.to(processes.device)
     with processes.main_first():
         loaders = make_loaders(recipe, corpus, objectives, encoder, marks, progress)
+        fitted = fit_to_corpus(recipe, len(loaders[0].examples), loaders[0].steps_per_epoch)
+        if fitted != recipe:
+            recipe = fitted
+            loaders = make_loaders(recipe, corpus, objectives, encoder, marks, progress)
     parts = []
     task_heads: dict[RerankerTask, nn.Module] = {}  # which objectives of one task share
     for name, objective in objectives.items():
