@@ -105,6 +105,7 @@ def test_grid_search_with_cached_vectors(folder: str, tmp_path: Path) -> None:
     assert set(search.predict(TEXTS)) <= set(LABELS)
 
 
+@pytest.mark.full
 def test_search_in_several_processes(folder: str) -> None:
     pipeline = make_pipeline(EncoderTransformer(folder), LogisticRegression())
     search = GridSearchCV(pipeline, {"logisticregression__C": [1, 10]}, cv=2, n_jobs=2).fit(TEXTS, LABELS)

@@ -64,7 +64,7 @@ class MtebEncoder:
     @cached_property
     def mteb_model_meta(self) -> Any:
         """The metadata that mteb stores with results; the revision is a hash of weights and settings."""
-        from mteb.models import ModelMeta
+        from mteb.models.model_meta import ModelMeta, ScoringFunction
 
         return ModelMeta.create_empty(
             {
@@ -73,7 +73,7 @@ class MtebEncoder:
                 "n_parameters": sum(weights.numel() for weights in self.encoder.parameters()) or None,
                 "max_tokens": self.encoder.max_length,
                 "embed_dim": self.encoder.hidden,
-                "similarity_fn_name": "cosine",
+                "similarity_fn_name": ScoringFunction.COSINE,
                 "use_instructions": False,
             }
         )
