@@ -224,8 +224,8 @@ def test_nginx(port: int, tmp_path: Path) -> None:
     with nginx(tmp_path, port) as (tls, plain), connected(tls) as client:
         check_requests(client)
         assert not list((tmp_path / "client_body").iterdir())  # no text was written to disk
-        moved = httpx.get(f"http://127.0.0.1:{plain}/about", headers={"host": "turnwise.example.com"})
-        assert (moved.status_code, moved.headers["location"]) == (301, "https://turnwise.example.com/about")
+        moved = httpx.get(f"http://127.0.0.1:{plain}/about", headers={"host": "support.example.com"})
+        assert (moved.status_code, moved.headers["location"]) == (301, "https://support.example.com/about")
 
 
 def test_nginx_limits_requests(port: int, tmp_path: Path) -> None:
