@@ -70,7 +70,6 @@ class MtebEncoder:
             {
                 "name": self.name,
                 "revision": encoder_fingerprint(self.encoder)[:40],
-                "n_parameters": sum(weights.numel() for weights in self.encoder.parameters()) or None,
                 "max_tokens": self.encoder.max_length,
                 "embed_dim": self.encoder.hidden,
                 "similarity_fn_name": ScoringFunction.COSINE,
