@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from turnwise.corpus.store import write_store as write_store
     from turnwise.evaluation.runner import evaluate as evaluate
     from turnwise.models.encoder import Encoder as Encoder
+    from turnwise.models.mteb_encoder import MtebEncoder as MtebEncoder
     from turnwise.models.reranker import Reranker as Reranker
+    from turnwise.models.sklearn_transformer import EncoderTransformer as EncoderTransformer
     from turnwise.training.loop import train as train
     from turnwise.training.recipe import load_recipe as load_recipe
 
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "Dialogue": "turnwise.core.dialogue",
     "Encoder": "turnwise.models.encoder",
+    "EncoderTransformer": "turnwise.models.sklearn_transformer",
     "IntentClassifier": "turnwise.assist.intents.classifier",
+    "MtebEncoder": "turnwise.models.mteb_encoder",
     "Reranker": "turnwise.models.reranker",
     "Responder": "turnwise.assist.responses.responder",
     "Selector": "turnwise.assist.responses.selector",

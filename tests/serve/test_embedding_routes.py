@@ -90,6 +90,7 @@ def test_token_ids(client: TestClient, encoder: Encoder) -> None:
     )
     beyond = client.post("/v1/embeddings", json={"input": [10**6]})
     assert is_error(beyond, 422, "invalid")
+    assert "send texts" in beyond.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

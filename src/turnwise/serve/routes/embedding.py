@@ -127,7 +127,10 @@ def _to_items(value: Any, context: Context, vocabulary: int) -> list[Item]:
     context.check_texts(["" for _ in lists], "input")
     arrays = [np.array(each, np.int32) for each in lists]
     if max(int(each.max()) for each in arrays) >= vocabulary:
-        message = f"input: token ids of this model are 0 to {vocabulary - 1}"
+        message = (
+            f"input: token ids of this model are 0 to {vocabulary - 1}: send texts, or ids of its own tokenizer "
+            "(LangChain: set check_embedding_ctx_length=False)"
+        )
         raise ServiceError(422, message, code="invalid", param="input")
     return list(arrays)
 
