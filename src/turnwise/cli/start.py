@@ -47,8 +47,9 @@ def start_command(
 ) -> None:
     """Go from a chat log to a web page with one command.
 
-    It imports the log, maps what users say, indexes responses and conversations, and serves the page. Everything is in one project folder. An interrupted command continues where it stopped. In a project, a newer log
-    adds what is new; without a log, what is missing is made and the page is served.
+    It imports the log, maps what users say, indexes responses and conversations, and serves the page. Everything is in
+    one project folder. An interrupted command continues where it stopped. In a project, a newer log adds what is new;
+    without a log, what is missing is made and the page is served.
 
     Examples: `turnwise start chats.csv`
 
