@@ -23,7 +23,7 @@ intents_app = typer.Typer(help="Classify intents from a few examples each, with 
 examples_app = typer.Typer(help="Add, remove and export examples of a classifier.", no_args_is_help=True)
 intents_app.add_typer(examples_app, name="examples")
 
-HeadName = Literal["neighbours", "prototypes", "logistic"]
+HeadChoice = Literal["auto", "neighbours", "prototypes", "logistic"]
 
 Folder = Annotated[Path, Argument(file_okay=False, help="Classifier folder, written by `turnwise intents fit`.")]
 LabelledTexts = Annotated[Path, Argument(help="Texts with intents: a .csv, .tsv, .jsonl or .parquet file, or a store.")]
@@ -42,7 +42,7 @@ def fit_command(
     examples: LabelledTexts,
     out: Annotated[Path, Option(file_okay=False, help="Classifier folder to write.")],
     model: Model = DEFAULT_ENCODER,
-    head: Annotated[HeadName, Option(help="Classification head.")] = "neighbours",
+    head: Annotated[HeadChoice, Option(help="Classification head; auto: chosen by cross-validation.")] = "auto",
     neighbours: Annotated[
         int, Option(min=1, help="Nearest examples of an intent to use, for the head neighbours.")
     ] = 5,
@@ -217,7 +217,7 @@ def report_command(
         str | None,
         Option(help=f"Encoder: minilm, a model folder or a Hugging Face id; {DEFAULT_ENCODER} by default."),
     ] = None,
-    head: Annotated[HeadName | None, Option(help="Classification head, as in `intents fit`.")] = None,
+    head: Annotated[HeadChoice | None, Option(help="Classification head, as in `intents fit`.")] = None,
     neighbours: Annotated[
         int | None, Option(min=1, help="Nearest examples of an intent to use, as in `intents fit`.")
     ] = None,
@@ -304,9 +304,11 @@ def _make_classifier(
 
 def _show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool) -> None:
     calibration, examples = classifier.calibration_, classifier.model_.examples
+    selection = classifier.head_selection_
     data = {
         "folder": str(folder),
-        "head": classifier.head,
+        "head": classifier.head_,
+        "head_selection": None if selection is None else selection.to_json(),
         "intents": len(examples.classes),
         "examples": len(examples.labels),
         "out_of_scope": len(examples.out_of_scope_vectors),
@@ -315,7 +317,7 @@ def _show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool
     rows = [("fitted on", f"{data['examples']:,} examples of {data['intents']:,} intents")]
     if data["out_of_scope"]:
         rows.append(("out of scope", f"{data['out_of_scope']:,} examples"))
-    rows.append(("head", classifier.head))
+    rows.append(("head", classifier.head_ if selection is None else f"{classifier.head_}, {selection.reason}"))
     if calibration.threshold is None:
         rows.append(("abstains", "never"))
     else:
