@@ -48,7 +48,7 @@ SHOTS = (5, 10)
 FALSE_REJECTION = 0.05
 MAX_LENGTH = 64
 
-#: Inverse regularisation of the baseline: best of 1 (the default), 10 and 100 on validation texts of the four data sets.
+#: Inverse regularisation of the baseline: best of 1 (the default), 10 and 100 on validation texts of these data sets.
 INVERSE_REGULARISATION = 10.0
 
 #: Pairs per example that SetFit trains on, as in its paper: this many of the same intent and of another one.
