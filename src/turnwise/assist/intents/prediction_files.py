@@ -91,7 +91,7 @@ def write_predictions(
 
 def _prediction(decision: Decision | None) -> dict[str, Any]:
     if decision is None:
-        empty = {"intent": None, "intents": [], "score": None, "probability": None, "runner_up": None}
+        empty: dict[str, Any] = {"intent": None, "intents": [], "score": None, "probability": None, "runner_up": None}
         return {**empty, "reason": "The row has no text."}
     return {
         "intent": OUT_OF_SCOPE if decision.intent is None else decision.intent,
