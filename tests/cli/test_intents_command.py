@@ -168,3 +168,41 @@ def test_a_store_gives_its_turns_with_an_intent(sample_world):
     ]
     assert expected
     assert read_labelled(store) == expected
+
+
+def test_test_reports_metrics_leakage_and_unknown_intents(table, tmp_path, run):
+    out = tmp_path / "intents"
+    printed = json.loads(run("fit", table, "--out", out, "--json")[0])
+    assert printed["head"] == printed["head_selection"]["head"] == "logistic"
+    held_out = tmp_path / "held-out.csv"
+    rows = [
+        "where is my parcel now,track_order",
+        "purple elephants dance,out_of_scope",
+        "where is my parcel,track_order",
+    ]
+    held_out.write_text("\n".join(["text,intent", *rows, "when do you open,hours"]), encoding="utf-8")
+    stderr = run("test", out, held_out, code=1)[1]
+    assert "no examples of 'hours' (1 texts)" in stderr and stderr.count("\n") == 1
+    page = tmp_path / "test.html"
+    stdout, stderr = run("test", out, held_out, "--unknown-out-of-scope", "--out", page)
+    assert stderr.startswith("warning: 1 of 4 texts are also examples of the classifier")
+    for word in ("2 in scope, 2 out of scope", "hours (1)", "5.0% requested", "precision", "confidence"):
+        assert word in stdout
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    arguments = ("test", out, held_out, "--unknown-out-of-scope", "--exclude-examples", "--json")
+    stdout, stderr = run(*arguments)
+    assert (json.loads(stdout)["texts"], json.loads(stdout)["in_examples"], stderr) == (3, 1, "")
+    run("test", out, held_out, "--out", tmp_path / "test.pdf", code=2)
+
+
+def test_predictions_are_written_with_the_columns_of_the_file(table, tmp_path, run):
+    out, predictions = tmp_path / "intents", tmp_path / "predictions.csv"
+    run("fit", table, "--out", out)
+    stdout, _ = run("predict", out, "--file", table, "--out", predictions)
+    with predictions.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert f"rows           {len(rows)}" in stdout and len(rows) == 13 + len(OUTSIDE)
+    assert rows[0]["intent"] == rows[0]["predicted_intent"] == "track_order" and rows[0]["remark"] == "said, twice"
+    printed = json.loads(run("predict", out, "hello there", "--out", tmp_path / "one.jsonl", "--json")[0])
+    assert (printed["rows"], printed["accepted"] + printed["rejected"]) == (1, 1)
+    assert "is the input" in run("predict", out, "--file", table, "--out", table, code=2)[1]

@@ -86,7 +86,7 @@ def test_reports_on_a_classifier_folder_with_its_own_settings(
         (["{place}/missing.csv"], 1, "cannot be read"),
         (["{place}"], 1, "is a directory but not a store"),
         (["{table}", "--folds", "1"], 2, "--folds"),
-        (["{table}", "--text", "said", "--intent", "wants", "--head", "forest"], 2, "is not one of 'neighbours'"),
+        (["{table}", "--text", "said", "--intent", "wants", "--head", "forest"], 2, "is not one of 'auto'"),
     ],
 )
 def test_invalid_input_is_reported(arguments: list[str], code: int, message: str, table: Path, tmp_path: Path) -> None:

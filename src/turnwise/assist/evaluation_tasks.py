@@ -45,7 +45,7 @@ CLASSIFIERS: Mapping[str, Mapping[str, Any]] = {
     "logistic": {"head": "logistic"},
 }
 
-#: The classifier compared with DSE's thresholds and fitted with out-of-scope examples: the default head.
+#: The classifier compared with DSE's thresholds and fitted with out-of-scope examples.
 _COMPARED_CLASSIFIER = "neighbours"
 
 _SCOPE_METRICS = ("Accuracy", "In-Accuracy", "OOS-Recall")

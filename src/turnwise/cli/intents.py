@@ -11,7 +11,7 @@ import turnwise
 from turnwise.cli.corpus import export_report
 from turnwise.cli.help import command_group
 from turnwise.cli.options import AsJson, Force, OptionalModel, Seed, out_file
-from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
+from turnwise.cli.output import Block, columns, excerpt, facts, lines, message, progress_bar, show
 from turnwise.cli.project import model_or_default, project_command, project_part
 from turnwise.core.model_names import DEFAULT_ENCODER
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from turnwise.assist.intents.classifier import IntentClassifier
     from turnwise.assist.intents.decision import Decision
     from turnwise.assist.intents.examples import IntentPair
+    from turnwise.assist.intents.prediction_files import PredictionCounts
     from turnwise.assist.intents.report import IntentReport
+    from turnwise.assist.intents.testing import ClassifierTest, Estimate
 
 intents_app = command_group("Classify intents from a few examples each, with abstention.")
 examples_app = command_group("Add, remove and export examples of a classifier.")
@@ -28,7 +30,7 @@ intents_app.add_typer(examples_app, name="examples")
 #: Commands on a classifier, which may be left out inside a project.
 _InFolder = project_command("intents")
 
-HeadName = Literal["neighbours", "prototypes", "logistic"]
+HeadChoice = Literal["auto", "neighbours", "prototypes", "logistic"]
 
 Folder = Annotated[Path, Argument(file_okay=False, help="Classifier folder, written by `turnwise intents fit`.")]
 LabelledTexts = Annotated[Path, Argument(help="Texts with intents: a .csv, .tsv, .jsonl or .parquet file, or a store.")]
@@ -41,6 +43,9 @@ FalseRejection = Annotated[
 #: Number of diagnostics of each kind that the terminal shows.
 _MAX_DIAGNOSTICS = 5
 
+#: Number of intents of a test that the terminal shows.
+_MAX_INTENTS = 20
+
 
 @intents_app.command("fit")
 def fit_command(
@@ -49,7 +54,7 @@ def fit_command(
         Path | None, Option(file_okay=False, help="Classifier folder to write; inside a project, its own by default.")
     ] = None,
     model: OptionalModel = None,
-    head: Annotated[HeadName, Option(help="Classification head.")] = "neighbours",
+    head: Annotated[HeadChoice, Option(help="Classification head; auto: chosen by cross-validation.")] = "auto",
     neighbours: Annotated[
         int, Option(min=1, help="Nearest examples of an intent to use, for the head neighbours.")
     ] = 5,
@@ -100,22 +105,51 @@ def predict_command(
     text: TextColumn = "text",
     neighbours: Annotated[int, Option(min=0, help="Number of nearest examples to show.")] = 3,
     several: Annotated[bool, Option(help="Look for several intents in a text.")] = False,
+    out: Annotated[
+        Path | None,
+        out_file(
+            ".csv", ".jsonl", help="Write one row per text, with the columns of --file, to a .csv or .jsonl file."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict the intents of texts with reasons, or abstain.
 
     Example: `turnwise intents predict intents "where is my parcel"`
 
-    Example: `turnwise intents predict intents --file messages.csv --json`
+    Example: `turnwise intents predict intents --file messages.csv --out predictions.csv`
     """
     if bool(texts) == (file is not None):
         raise typer.BadParameter("give either texts or a file", param_hint="TEXTS / --file")
     from turnwise.assist.intents.examples import read_texts
+    from turnwise.assist.intents.prediction_files import read_table, write_predictions
     from turnwise.assist.intents.storage import read_classifier
 
+    if out is not None:
+        _check_not_input(out, file)
+        rows = [{text: value} for value in texts or ()] if file is None else read_table(file, text)
+        classifier = read_classifier(folder)
+        with progress_bar() as progress:
+            counts = write_predictions(classifier, rows, out, text=text, several=several, progress=progress)
+        show({"file": str(out), **asdict(counts)}, _predictions_table(out, counts), as_json=as_json)
+        return
     inputs = list(texts or ()) if file is None else read_texts(file, text)
     decisions = read_classifier(folder).decide(inputs, neighbours=neighbours, several=several)
     show([asdict(decision) for decision in decisions], *map(_decision_block, decisions), as_json=as_json)
+
+
+def _check_not_input(out: Path, file: Path | None) -> None:
+    if file is not None and out.resolve() == file.resolve():
+        raise typer.BadParameter(f"{out} is the input: choose another file", param_hint="--out")
+
+
+def _predictions_table(out: Path, counts: "PredictionCounts") -> Block:
+    rows = [("rows", f"{counts.rows:,}"), ("accepted", f"{counts.accepted:,}"), ("rejected", f"{counts.rejected:,}")]
+    if counts.blank:
+        rows.append(("without a text", f"{counts.blank:,}"))
+    most = list(counts.intents.items())[:_MAX_DIAGNOSTICS]
+    rows.append(("most frequent", ", ".join(f"{intent} {count:,}" for intent, count in most) or "none"))
+    return facts(out, rows)
 
 
 def _decision_block(decision: "Decision") -> Block:
@@ -154,6 +188,118 @@ def calibrate_command(
         )
         opened.compact()
         _show_classifier(folder, opened.classifier, as_json)
+
+
+@intents_app.command("test", cls=_InFolder)
+def test_command(
+    folder: Folder,
+    texts: LabelledTexts,
+    out: Annotated[
+        Path | None, out_file(".html", ".htm", ".json", help="Write the result to this HTML or JSON file.")
+    ] = None,
+    exclude_examples: Annotated[
+        bool, Option("--exclude-examples", help="Leave out texts that are also examples of the classifier.")
+    ] = False,
+    unknown_out_of_scope: Annotated[
+        bool, Option("--unknown-out-of-scope", help="Count texts of intents without examples as out of scope.")
+    ] = False,
+    text: TextColumn = "text",
+    intent: IntentColumn = "intent",
+    as_json: AsJson = False,
+) -> None:
+    """Test a classifier on labelled texts.
+
+    It reports accuracy, abstention, confusions and calibration, with 95% intervals. Rows without an intent are
+    skipped; rows with the intent 'out_of_scope' should be rejected. Use texts that the classifier was not fitted on.
+
+    Example: `turnwise intents test intents held-out.csv --out test.html`
+    """
+    from turnwise.assist.intents.examples import read_labelled
+    from turnwise.assist.intents.storage import read_classifier
+    from turnwise.assist.intents.testing import run_test, write_test
+
+    pairs = read_labelled(texts, text, intent)
+    classifier = read_classifier(folder)
+    with progress_bar() as progress:
+        result = run_test(
+            classifier,
+            [text for text, _ in pairs],
+            [intent for _, intent in pairs],
+            exclude_examples=exclude_examples,
+            unknown_out_of_scope=unknown_out_of_scope,
+            progress=progress,
+        )
+    if result.in_examples and not exclude_examples:
+        message(
+            f"warning: {result.in_examples:,} of {result.texts:,} texts are also examples of the classifier, so the"
+            " results are too good; leave them out with --exclude-examples"
+        )
+    if out is not None:
+        write_test(result, out)
+    show(result.to_json(), *_test_blocks(texts, result, out), as_json=as_json)
+
+
+def _test_blocks(source: Path, result: "ClassifierTest", out: Path | None) -> list[Block]:
+    requested = result.requested_false_rejection
+    target = "never abstains" if requested is None else f"{requested:.1%} requested"
+    rows = [("texts", f"{result.in_scope:,} in scope, {result.out_of_scope:,} out of scope")]
+    if result.in_examples and result.examples_excluded:
+        rows.append(("left out", f"{result.in_examples:,} texts that are also examples of the classifier"))
+    if result.unknown_intents:
+        names = ", ".join(f"{name} ({count:,})" for name, count in result.unknown_intents.items())
+        rows.append(("no examples of", f"{names}; counted as out of scope"))
+    rows += [
+        ("correct", f"{_fraction(result.correct)} of all texts: the right intent, or rejected if out of scope"),
+        ("accuracy", f"{_fraction(result.accuracy)} of in-scope texts, ignoring abstention"),
+        ("", f"{_fraction(result.accepted_accuracy)} of the accepted ones"),
+        ("coverage", f"{_fraction(result.coverage)} of all texts are accepted"),
+        ("false rejection", f"{_fraction(result.false_rejection)} of in-scope texts; {target}"),
+    ]
+    low = result.false_rejection.low
+    if requested is not None and low is not None and low > requested:
+        rows.append(("", "higher than requested: run `turnwise intents calibrate` on other labelled texts"))
+    if result.out_of_scope:
+        rows += [
+            ("out of scope", f"{_fraction(result.out_of_scope_recall)} of out-of-scope texts are rejected (recall)"),
+            ("", f"{_fraction(result.out_of_scope_precision)} of rejected texts are out of scope (precision)"),
+        ]
+    rows.append(("macro F1", f"{result.macro_f1:.1%}"))
+    if result.in_scope:
+        rows.append(("calibration", f"expected calibration error {result.reliability.ece:.3f}"))
+    rows += [
+        ("confused", f"{each.intent} predicted as {each.predicted}: {each.count:,}, such as '{each.texts[0]}'")
+        for each in result.confusions[:_MAX_DIAGNOSTICS]
+    ]
+    if out is not None:
+        rows.append(("written", str(out)))
+    intents = [
+        (each.intent, f"{each.texts:,}", *map(_percent, (each.precision, each.recall, each.f1)))
+        for each in sorted(result.intents, key=lambda each: 1.0 if each.f1 is None else each.f1)[:_MAX_INTENTS]
+    ]
+    reliability = [
+        (f"{confidence:.1%}", f"{accuracy:.1%}", f"{count:,}")
+        for confidence, accuracy, count in zip(
+            result.reliability.confidence, result.reliability.accuracy, result.reliability.count, strict=True
+        )
+    ]
+    shown = (
+        "intents" if len(result.intents) <= _MAX_INTENTS else f"intents with the lowest F1, of {len(result.intents):,}"
+    )
+    return [
+        facts(source, rows),
+        columns((shown, "texts", "precision", "recall", "F1"), intents),
+        columns(("confidence", "accuracy", "texts"), reliability),
+    ]
+
+
+def _percent(fraction: float | None) -> str:
+    return "–" if fraction is None else f"{fraction:.1%}"
+
+
+def _fraction(estimate: "Estimate") -> str:
+    if estimate.value is None:
+        return "–"
+    return f"{estimate.value:.1%} [{_percent(estimate.low)}, {_percent(estimate.high)}]"
 
 
 @examples_app.command("add", cls=_InFolder)
@@ -236,7 +382,7 @@ def report_command(
         str | None,
         Option(help=f"Encoder: minilm, a model folder or a Hugging Face id; {DEFAULT_ENCODER} by default."),
     ] = None,
-    head: Annotated[HeadName | None, Option(help="Classification head, as in `intents fit`.")] = None,
+    head: Annotated[HeadChoice | None, Option(help="Classification head, as in `intents fit`.")] = None,
     neighbours: Annotated[
         int | None, Option(min=1, help="Nearest examples of an intent to use, as in `intents fit`.")
     ] = None,
@@ -325,9 +471,11 @@ def _make_classifier(
 
 def _show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool) -> None:
     calibration, examples = classifier.calibration_, classifier.model_.examples
+    selection = classifier.head_selection_
     data = {
         "folder": str(folder),
-        "head": classifier.head,
+        "head": classifier.head_,
+        "head_selection": None if selection is None else selection.to_json(),
         "intents": len(examples.classes),
         "examples": len(examples.labels),
         "out_of_scope": len(examples.out_of_scope_vectors),
@@ -336,7 +484,7 @@ def _show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool
     rows = [("fitted on", f"{data['examples']:,} examples of {data['intents']:,} intents")]
     if data["out_of_scope"]:
         rows.append(("out of scope", f"{data['out_of_scope']:,} examples"))
-    rows.append(("head", classifier.head))
+    rows.append(("head", classifier.head_ if selection is None else f"{classifier.head_}, {selection.reason}"))
     if calibration.threshold is None:
         rows.append(("abstains", "never"))
     else:

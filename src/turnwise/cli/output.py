@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -45,6 +45,19 @@ def facts(title: object, rows: Iterable[tuple[str, str]]) -> Block:
     table.add_column()
     for name, value in rows:
         table.add_row(name, Text(value))
+    return table
+
+
+def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Block:
+    """Return a block with a header row; all columns but the first are aligned to the right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, name in enumerate(header):
+        table.add_column(Text(name), justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
     return table
 
 

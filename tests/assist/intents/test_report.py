@@ -166,11 +166,12 @@ def test_encoder_is_tuned_in_every_fold(monkeypatch: pytest.MonkeyPatch) -> None
     def tune(encoder: Any, pairs: Any, settings: Any, *_: Any) -> Any:
         tuned.append(encoder)
         vectors = encoder.encode([text for text, _ in pairs])
-        return Bag(), IntentModel.fit(IntentExamples.from_pairs(pairs, vectors), settings)
+        return Bag(), IntentModel.fit(IntentExamples.from_pairs(pairs, vectors), settings), None
 
     monkeypatch.setattr("turnwise.assist.intents.tuning.fit_with_tuning", tune)
     encoder = Bag()
-    report = make_report(*examples(4), IntentClassifier(encoder, tuning=TuningSettings(epochs=3)), folds=4)
+    classifier = IntentClassifier(encoder, head="neighbours", tuning=TuningSettings(epochs=3))
+    report = make_report(*examples(4), classifier, folds=4)
     assert tuned == [encoder] * 4
     assert report.settings["tuning"]["epochs"] == 3 and report.settings["encoder"] == "Bag"
 

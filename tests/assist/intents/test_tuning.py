@@ -216,6 +216,9 @@ def test_classifier_is_calibrated_on_examples_the_encoder_was_not_tuned_on(loade
     assert classifier.calibration_.held_out
     assert classifier.calibration_.texts == len(texts)
     assert classifier.calibration_.out_of_scope_recall is not None
+    # the head is chosen in the same folds
+    assert classifier.head_selection_.evaluated == len(texts)
+    assert classifier.head_ == classifier.head_selection_.head
     # the given encoder is not changed, and the classifier uses another one
     assert classifier.encoder_ is not loaded
     assert np.abs(classifier.encoder_.encode(texts) - loaded.encode(texts)).max() > 1e-3

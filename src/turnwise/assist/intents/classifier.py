@@ -20,7 +20,8 @@ from turnwise.assist.intents.examples import (
     validate_pairs,
     validate_vectors,
 )
-from turnwise.assist.intents.model import HeadName, IntentModel, IntentSettings
+from turnwise.assist.intents.head_selection import HeadSelection, select_head
+from turnwise.assist.intents.model import HeadChoice, IntentModel, IntentSettings
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.progress import Progress, silent
@@ -38,7 +39,8 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         encoder: the name or folder of a model, or any object that encodes.
         head: 'prototypes' compares a text with all examples of an intent, 'neighbours' with the most similar of them,
-            'logistic' fits a logistic regression.
+            'logistic' fits a logistic regression. 'auto' chooses 'neighbours' or 'logistic' by cross-validation on the
+            examples; it is 'neighbours' if there are fewer than three per intent on average.
         neighbours: the number of examples per intent that the head 'neighbours' averages; all, if an intent has fewer.
             The head 'logistic' abstains by them.
         false_rejection: the fraction of in-scope texts that may be rejected; None: the classifier never abstains.
@@ -49,6 +51,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         model_: the fitted model; immutable, replaced whenever examples change.
+        head_selection_: how `head="auto"` was decided; None if the head was given.
         encoder_: the encoder in use, loaded or tuned.
     """
 
@@ -56,7 +59,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         encoder: "str | Path | SupportsEncode" = DEFAULT_ENCODER,
         *,
-        head: HeadName = "neighbours",
+        head: HeadChoice = "auto",
         neighbours: int = 5,
         false_rejection: float | None = 0.05,
         per_intent: bool = False,
@@ -123,13 +126,16 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if vectors is not None:
                 raise IntentError("vectors cannot be used with tuning, which changes them: leave one of them out")
             self.encoder_: SupportsEncode
-            self.encoder_, self.model_ = fit_with_tuning(
+            self.head_selection_: HeadSelection | None
+            self.encoder_, self.model_, self.head_selection_ = fit_with_tuning(
                 encoder, pairs, settings, self.tuning, self.max_length, progress
             )
             return self
         self.encoder_ = encoder
         every = self._encode_missing([text for text, _ in pairs], vectors, len(texts))
-        self.model_ = IntentModel.fit(IntentExamples.from_pairs(pairs, every), settings)
+        examples = IntentExamples.from_pairs(pairs, every)
+        settings, self.head_selection_ = select_head(examples, settings)
+        self.model_ = IntentModel.fit(examples, settings)
         return self
 
     def calibrate(
@@ -261,6 +267,11 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def labels_(self) -> list[str]:
         """The intent of each of `texts_`."""
         return [intent for _, intent in self._fitted_model().examples.in_scope_pairs]
+
+    @property
+    def head_(self) -> str:
+        """The head in use; it does not change when examples are added or removed."""
+        return self._fitted_model().settings.head
 
     @property
     def calibration_(self) -> Calibration:

@@ -29,6 +29,9 @@ from turnwise.core.types import Vectors
 
 HeadName = Literal["prototypes", "neighbours", "logistic"]
 
+#: A head, or 'auto': it is chosen by cross-validation when a classifier is fitted.
+HeadChoice = Literal["auto", "prototypes", "neighbours", "logistic"]
+
 #: Folds of cross-validation, where leaving out single examples would take too long.
 FOLDS = 5
 
@@ -55,15 +58,17 @@ _DEFAULT_DENSITY = 0.5
 class IntentSettings:
     """Settings of an intent model; see `IntentClassifier` for their meaning."""
 
-    head: HeadName
+    head: HeadChoice
     neighbours: int
     false_rejection: float | None
     per_intent: bool
     seed: int
 
     def __post_init__(self) -> None:
-        if self.head not in ("prototypes", "neighbours", "logistic"):
-            raise IntentError(f"there is no head {self.head!r}: choose 'prototypes', 'neighbours' or 'logistic'")
+        if self.head not in ("auto", "prototypes", "neighbours", "logistic"):
+            raise IntentError(
+                f"there is no head {self.head!r}: choose 'auto', 'prototypes', 'neighbours' or 'logistic'"
+            )
         if self.neighbours < 1:
             raise IntentError(f"neighbours must be at least 1, got {self.neighbours}")
         if self.false_rejection is not None and not 0 < self.false_rejection < 1:
@@ -243,6 +248,8 @@ class IntentModel:
     @classmethod
     def uncalibrated(cls, examples: IntentExamples, settings: IntentSettings) -> "IntentModel":
         """Fit a model that is not calibrated yet; raise IntentError if a logistic head has only one intent."""
+        if settings.head == "auto":
+            raise ValueError("a model needs a head: call select_head first")
         outside, out_of_scope, logistic = examples.out_of_scope_vectors, None, None
         if len(outside):
             out_of_scope = SimilarityScorer.fit(outside, np.zeros(len(outside), np.int64), settings.neighbours)

@@ -419,15 +419,7 @@ def write_report(report: IntentReport, path: Path | str) -> None:
 
 def render_report(report: IntentReport) -> str:
     """Return a report as an HTML page."""
-    curve = report.reliability
-    bins = list(zip(curve.confidence.tolist(), curve.accuracy.tolist(), curve.count.tolist(), strict=True))
-    points = [(100 * confidence, 100 * accuracy) for confidence, accuracy, _ in bins]
-    lines = {"measured": points, "perfect calibration": [(0.0, 0.0), (100.0, 100.0)]}
-    marks = {"measured": [(x, y, y) for x, y in points]}
-    try:
-        plot = line_chart(lines, "accuracy", "confidence", percent=True, intervals=marks, legend_outside=True)
-    except MissingPlotsError as error:
-        plot = str(error)
+    bins, plot = reliability_plot(report.reliability)
     return render_page(
         "assist/intents/report.html",
         styles=["core/html/page.css", "assist/intents/report.css"],
@@ -438,3 +430,15 @@ def render_report(report: IntentReport) -> str:
         percent=lambda fraction: f"{fraction:.1%}" if math.isfinite(fraction) else "–",
         is_finite=math.isfinite,
     )
+
+
+def reliability_plot(curve: Reliability) -> tuple[list[tuple[float, float, int]], str]:
+    """Return the bins of a reliability curve (confidence, accuracy, count), and its plot or why there is none."""
+    bins = list(zip(curve.confidence.tolist(), curve.accuracy.tolist(), curve.count.tolist(), strict=True))
+    points = [(100 * confidence, 100 * accuracy) for confidence, accuracy, _ in bins]
+    lines = {"measured": points, "perfect calibration": [(0.0, 0.0), (100.0, 100.0)]}
+    marks = {"measured": [(x, y, y) for x, y in points]}
+    try:
+        return bins, line_chart(lines, "accuracy", "confidence", percent=True, intervals=marks, legend_outside=True)
+    except MissingPlotsError as error:
+        return bins, str(error)

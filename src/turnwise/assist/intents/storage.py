@@ -28,6 +28,7 @@ from safetensors.numpy import load_file, save
 from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentError, IntentExamples, IntentPair, validate_pairs, validate_vectors
+from turnwise.assist.intents.head_selection import HeadSelection
 from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticHead
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.files import read_json, sync_to_disk, write_atomic
@@ -55,7 +56,7 @@ def bundled_encoder(folder: Path) -> Path | None:
 
 def save_classifier(classifier: IntentClassifier, folder: Path) -> None:
     """Write a fitted classifier and sync the files to disk; raise IntentError if its encoder cannot be saved."""
-    model, tuning = classifier.model_, classifier.tuning
+    model, tuning, selection = classifier.model_, classifier.tuning, classifier.head_selection_
     folder.mkdir(parents=True, exist_ok=True)
     name = classifier.encoder if isinstance(classifier.encoder, str | Path) else None
     is_bundled = name is not None and Path(name).resolve() == (folder / _ENCODER).resolve()
@@ -81,6 +82,7 @@ def save_classifier(classifier: IntentClassifier, folder: Path) -> None:
         "max_length": classifier.max_length,
         "tuning": None if tuning is None else asdict(tuning),
         **asdict(model.settings),
+        "head_selection": None if selection is None else selection.to_json(),
         "vectors": vector_file.name,
         "calibration": model.calibration.to_json(),
         "examples": [{"text": text, "intent": intent} for text, intent in model.examples.pairs],
@@ -118,6 +120,7 @@ def load_classifier(folder: Path, encoder: SupportsEncode | None = None) -> Inte
         examples = IntentExamples(pairs, validate_vectors(tensors["vectors"], len(pairs)))
         settings = IntentSettings(**{field.name: description[field.name] for field in fields(IntentSettings)})
         calibration = Calibration.from_json(description["calibration"])
+        selection = HeadSelection.from_json(description.get("head_selection"))
         logistic = LogisticHead(tensors["weights"], tensors["bias"]) if "weights" in tensors else None
         # a logistic head is restored, not fitted again
         model = IntentModel.uncalibrated(examples, replace(settings, head="neighbours") if logistic else settings)
@@ -136,7 +139,7 @@ def load_classifier(folder: Path, encoder: SupportsEncode | None = None) -> Inte
     encoder_id = EncoderId.from_json(description.get("encoder_id"))
     identity = EncoderIdentity.from_stored(texts, examples.vectors, classifier.max_length, encoder_id)
     identity.check(classifier.encoder_, f"the classifier in {folder}", f"turnwise intents fit FILE --out {folder}")
-    classifier.model_ = model
+    classifier.model_, classifier.head_selection_ = model, selection
     return classifier
 
 

@@ -23,6 +23,12 @@ from torch import nn
 
 from turnwise.assist.intents.calibration import CalibrationData
 from turnwise.assist.intents.examples import IntentError, IntentExamples, IntentPair, validate_vectors
+from turnwise.assist.intents.head_selection import (
+    COMPARED_HEADS,
+    HeadSelection,
+    choose_head,
+    selection_without_evaluation,
+)
 from turnwise.assist.intents.model import FOLDS, IntentModel, IntentSettings, assign_folds
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import TurnwiseError
@@ -129,9 +135,10 @@ def fit_with_tuning(
     tuning: TuningSettings,
     max_length: int,
     progress: Progress,
-) -> tuple[Encoder, IntentModel]:
+) -> tuple[Encoder, IntentModel, HeadSelection | None]:
     """Return a tuned encoder and the model fitted on its vectors, calibrated by cross-validation.
 
+    The head 'auto' is chosen in the same folds: how it was chosen is returned as well, or None if the head is given.
     Out-of-scope examples are not used for tuning. Raise IntentError if the encoder cannot be tuned, or there are too
     few examples to calibrate on.
     """
@@ -150,20 +157,33 @@ def fit_with_tuning(
 
     tuned, tuned_examples = tune_on(np.ones(len(examples.labels), np.bool_))
     fold_of = assign_folds(examples.labels, FOLDS, settings.seed)
-    parts: list[CalibrationData] = []
+    selection = selection_without_evaluation(examples) if settings.head == "auto" else None
+    if selection is not None:
+        settings = replace(settings, head=selection.head)
+    candidates = (
+        {head: replace(settings, head=head) for head in COMPARED_HEADS}
+        if settings.head == "auto"
+        else {settings.head: settings}
+    )
+    parts: dict[str, list[CalibrationData]] = {head: [] for head in candidates}
     for fold in np.unique(fold_of[fold_of >= 0]):
         is_seen = fold_of != fold
         _, fold_examples = tune_on(is_seen)
         rows = np.r_[np.flatnonzero(is_seen), np.arange(len(is_seen), len(fold_examples.pairs))]
         seen_examples = IntentExamples(tuple(fold_examples.pairs[row] for row in rows), fold_examples.vectors[rows])
-        model = IntentModel.uncalibrated(seen_examples, settings)
         left_out = fold_examples.in_scope_vectors[~is_seen]
-        data = model.calibration_data(left_out, fold_examples.labels[~is_seen], fold_examples.out_of_scope_vectors)
-        oos_similarity = model.left_out_oos_similarity()
-        if oos_similarity is not None:  # not similarity of an out-of-scope example to itself
-            data = replace(data, outside_oos_similarity=oos_similarity)
-        parts.append(data)
-    if not parts:  # raises an error unless the classifier never abstains
-        return tuned, IntentModel.fit(tuned_examples, settings)
+        for head, candidate in candidates.items():
+            model = IntentModel.uncalibrated(seen_examples, candidate)
+            data = model.calibration_data(left_out, fold_examples.labels[~is_seen], fold_examples.out_of_scope_vectors)
+            oos_similarity = model.left_out_oos_similarity()
+            if oos_similarity is not None:  # not similarity of an out-of-scope example to itself
+                data = replace(data, outside_oos_similarity=oos_similarity)
+            parts[head].append(data)
+    joined = {head: CalibrationData.concatenate(data) for head, data in parts.items() if data}
+    if not joined:  # raises an error unless the classifier never abstains
+        return tuned, IntentModel.fit(tuned_examples, settings), selection
+    if settings.head == "auto":
+        selection = choose_head({head: data.logits.argmax(1) == data.labels for head, data in joined.items()})
+        settings = candidates[selection.head]
     model = IntentModel.uncalibrated(tuned_examples, settings)
-    return tuned, model.calibrated(CalibrationData.concatenate(parts), held_out=True)
+    return tuned, model.calibrated(joined[settings.head], held_out=True), selection

@@ -47,7 +47,7 @@ async def list_intents(context: Context) -> Response:
             {
                 "intents": [{"intent": intent, "examples": counts[intent]} for intent in sorted(counts)],
                 "out_of_scope": len(classifier.examples_of(OUT_OF_SCOPE)),
-                "head": classifier.head,
+                "head": classifier.head_,
                 "false_rejection": classifier.false_rejection,
             }
         )

@@ -1,0 +1,131 @@
+"""Predictions for the rows of a file, written to another file with all columns of the input."""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.intents.decision import Decision
+from turnwise.assist.intents.examples import IntentError
+from turnwise.core.dialogue import OUT_OF_SCOPE
+from turnwise.core.progress import Progress, silent
+from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, read_rows
+
+#: Rows that are classified and written together.
+_CHUNK = 512
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionCounts:
+    """How many rows were written."""
+
+    rows: int
+    accepted: int
+    rejected: int
+    blank: int  # rows without a text, which have no prediction
+    intents: dict[str, int]  # accepted rows by intent, the most frequent first
+
+
+def read_table(path: Path, text: str = "text") -> list[dict[str, Any]]:
+    """Read all rows of a file with all their columns; a line of a .txt file is the column `text`."""
+    optional: Sequence[str] = ()
+    if path.suffix.lower() == ".parquet" and path.is_file():
+        import pyarrow.parquet as pq
+
+        optional = pq.read_schema(path).names
+    rows = list(read_rows(path, [text], optional, suffixes=TEXT_FILE_SUFFIXES, hint="name the column with --text"))
+    for row in rows:
+        row.optional_text(text)  # an invalid text raises an error before anything is classified
+    return [dict(row.values) for row in rows]
+
+
+def write_predictions(
+    classifier: IntentClassifier,
+    rows: Sequence[dict[str, Any]],
+    path: Path,
+    *,
+    text: str = "text",
+    several: bool = False,
+    progress: Progress = silent,
+) -> PredictionCounts:
+    """Write every row with its prediction to a .csv or .jsonl file, in the order of the rows.
+
+    The columns intent, score, probability, runner_up and reason are added, and intents if several are looked for; a
+    name that the rows already have becomes predicted_NAME. The intent is 'out_of_scope' where the classifier abstains,
+    and empty where a row has no text. Rows are written to PATH.part as they are classified, and the file is renamed at
+    the end: after an error PATH is unchanged, and PATH.part has the rows so far. Raise IntentError if `path` has
+    another suffix.
+    """
+    if path.suffix not in (".csv", ".jsonl"):
+        raise IntentError(f"{path} does not end in .csv or .jsonl")
+    columns = list(dict.fromkeys(name for row in rows for name in row)) or [text]
+    added = ["intent", *(["intents"] if several else []), "score", "probability", "runner_up", "reason"]
+    names = {name: f"predicted_{name}" if name in columns else name for name in added}
+    counts: Counter[str] = Counter()
+    blank = 0
+    part = path.with_name(f"{path.name}.part")
+    with _open_writer(part, path.suffix, [*columns, *names.values()]) as write:
+        for start in range(0, len(rows), _CHUNK):
+            progress("classifying texts", start, len(rows))
+            chunk = rows[start : start + _CHUNK]
+            texts = [row.get(text) or "" for row in chunk]
+            present = [value for value in texts if value.strip()]
+            decisions = iter(classifier.decide(present, neighbours=1, several=several))
+            for row, value in zip(chunk, texts, strict=True):
+                prediction = _prediction(next(decisions) if value.strip() else None)
+                if value.strip():
+                    counts[prediction["intent"]] += 1
+                else:
+                    blank += 1
+                write({**row, **{names[name]: prediction[name] for name in added}})
+        progress("classifying texts", len(rows), len(rows))
+    part.replace(path)
+    rejected = counts.pop(OUT_OF_SCOPE, 0)
+    return PredictionCounts(len(rows), counts.total(), rejected, blank, dict(counts.most_common()))
+
+
+def _prediction(decision: Decision | None) -> dict[str, Any]:
+    if decision is None:
+        empty: dict[str, Any] = {"intent": None, "intents": [], "score": None, "probability": None, "runner_up": None}
+        return {**empty, "reason": "The row has no text."}
+    return {
+        "intent": OUT_OF_SCOPE if decision.intent is None else decision.intent,
+        "intents": list(decision.intents),
+        "score": round(decision.score, 4),
+        "probability": round(decision.ranked[0].probability, 4),
+        "runner_up": None if decision.runner_up is None else decision.runner_up.intent,
+        "reason": decision.reason,
+    }
+
+
+@contextmanager
+def _open_writer(path: Path, suffix: str, columns: Sequence[str]) -> Iterator[Callable[[dict[str, Any]], object]]:
+    """Yield a function that writes a row."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        yield _json_writer(file) if suffix == ".jsonl" else _csv_writer(file, columns)
+
+
+def _json_writer(file: IO[str]) -> Callable[[dict[str, Any]], object]:
+    return lambda row: file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+
+
+def _csv_writer(file: IO[str], columns: Sequence[str]) -> Callable[[dict[str, Any]], object]:
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer.writeheader()
+
+    def write(row: dict[str, Any]) -> None:
+        writer.writerow({name: _cell(value) for name, value in row.items()})
+
+    return write
+
+
+def _cell(value: Any) -> Any:
+    """Return lists of intents joined by commas, and other nested values as JSON."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ", ".join(value)
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value
