@@ -24,8 +24,8 @@ from turnwise.corpus.store import read_corpus
 from turnwise.models import distillation as distilling
 from turnwise.models.backbone.backbone import POOLINGS, Backbone, Pooling
 from turnwise.models.backbone.exported import STATIC_FILE, StaticBackbone
+from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import BackboneError
-from turnwise.models.backbone.stream import RaggedTokens
 from turnwise.models.distillation import DistillationError, distil, sample_corpus
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportError, export

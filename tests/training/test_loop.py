@@ -516,7 +516,7 @@ from transformers import BertConfig, BertModel
 from tests.helpers.tiny import backbone, corpus
 from transformers import AutoTokenizer
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.stream import RaggedTokens
+from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.objective import PreparedBatch

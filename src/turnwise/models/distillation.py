@@ -28,7 +28,7 @@ from turnwise.core.text import tokenise_words
 from turnwise.core.types import Vectors
 from turnwise.models.backbone.exported import StaticBackbone, wrap_tokenizer
 from turnwise.models.backbone.inputs import tokenise
-from turnwise.models.backbone.stream import RaggedTokens
+from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.encoder import Encoder
 
 #: The size of a vector, and how strongly frequent tokens are weighted down: model2vec's defaults.

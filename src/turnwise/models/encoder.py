@@ -22,6 +22,7 @@ from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.backbone import Backbone, PoolerLayer, Pooling, choose_device, evaluation_mode, pool
 from turnwise.models.backbone.exported import ExportedBackbone, OnnxBackbone, StaticBackbone
 from turnwise.models.backbone.inputs import Composer, TurnStyle, tokenise
+from turnwise.models.backbone.ragged import RaggedTokens, Tokens, token_batches
 from turnwise.models.backbone.source import (
     BackboneError,
     load_training_data,
@@ -29,7 +30,7 @@ from turnwise.models.backbone.source import (
     write_dense,
     write_modules,
 )
-from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream, token_batches
+from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.compression import Compression, TemplateSource, mix_vectors, project_templates
 from turnwise.models.identity import EncoderId, index_fingerprint
 from turnwise.version import __version__

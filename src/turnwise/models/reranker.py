@@ -34,6 +34,7 @@ from turnwise.models.backbone.inputs import (
     selection_input,
     tokenise,
 )
+from turnwise.models.backbone.ragged import Tokens, token_batches
 from turnwise.models.backbone.source import (
     BackboneError,
     load_training_data,
@@ -41,7 +42,7 @@ from turnwise.models.backbone.source import (
     write_dense,
     write_modules,
 )
-from turnwise.models.backbone.stream import Tokens, TokenStream, token_batches
+from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.coherence import PositionScores, TurnOrder, out_of_place_scores, placement_scores, predict_orders
 from turnwise.models.encoder import BATCH_TOKENS, COMPRESSION, DESCRIPTION_FILE
 from turnwise.version import __version__

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnwise.models.backbone.stream import Tokens, TokenStream, token_batches
+from turnwise.models.backbone.ragged import Tokens, token_batches
+from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import BATCH_TOKENS, Encoder
 from turnwise.training import TrainingError
 from turnwise.training.step import learning_rate_factor, seed_all

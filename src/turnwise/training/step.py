@@ -17,7 +17,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.stream import RaggedTokens, TokenStream, span_indices, to_device, token_batches
+from turnwise.models.backbone.ragged import RaggedTokens, span_indices, token_batches
+from turnwise.models.backbone.stream import TokenStream, to_device
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.objective import (
     BatchStates,

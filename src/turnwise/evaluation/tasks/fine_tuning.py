@@ -28,7 +28,7 @@ from turnwise.evaluation.tasks.intents import number_intents, sample_few_shot
 from turnwise.evaluation.tasks.responses import rank_answers
 from turnwise.evaluation.tasks.scoring import accuracy, binarise_labels, f1_outcomes, logit_f1_scores
 from turnwise.models.backbone.inputs import ROLE_TOKENS
-from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.encoder import Encoder, TextOrTurns
 from turnwise.objectives.losses import simclr
 from turnwise.training.finetuning import (

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.dialogue import SYSTEM
+from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
 from turnwise.models.backbone.source import BackboneError
-from turnwise.models.backbone.stream import RaggedTokens, Tokens, span_indices
 
 #: How the turns of a history are joined: by the backbone's separator, or each after a token that names its speaker.
 TurnStyle = Literal["separator", "roles"]
