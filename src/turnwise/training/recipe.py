@@ -18,8 +18,8 @@ import yaml
 from turnwise.core.errors import TurnwiseError, did_you_mean
 from turnwise.core.options import OptionError, convert_option
 from turnwise.corpus.store import Store
-from turnwise.models.backbone.backbone import Pooling
 from turnwise.models.backbone.inputs import RerankerTask
+from turnwise.models.backbone.source import Pooling
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective, options_of
 from turnwise.objectives.ums import RerankerObjective

