@@ -94,7 +94,9 @@ def embed_command(
         texts = open_text_source(Path(source), column, split or (), speaker or ())
         from turnwise.assist.search.embedding import embed
         from turnwise.models.loading import load_model
-        from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
+
+        if ":" in model:  # only such names can be those of registered models
+            from turnwise.papers import baselines  # noqa: F401  registers them
 
         with progress_bar() as progress:
             result = embed(load_model(model, compressed=compressed), texts, Path(out), progress=progress, **options)

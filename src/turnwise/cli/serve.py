@@ -54,11 +54,9 @@ def serve_command(
 
     Example: `turnwise serve --intents intents --port 8000`
     """
-    from turnwise.serve.settings import Limits, ServeSettings, check_installed
-
-    check_installed()
     from turnwise.serve.models import check_settings
     from turnwise.serve.server import run
+    from turnwise.serve.settings import Limits, ServeSettings
 
     settings = ServeSettings(
         model=model,

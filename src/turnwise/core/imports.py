@@ -1,8 +1,42 @@
-"""Importing what a user names on the command line."""
+"""Importing what a user names on the command line, and packages that may not be installed."""
 
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from turnwise.core.errors import TurnwiseError
+
+#: The extra of turnwise that installs a package, by the name that it is imported by.
+EXTRAS = {
+    **dict.fromkeys(("torch", "transformers", "accelerate", "sklearn", "scipy"), "train"),
+    **dict.fromkeys(("pyarrow", "httpx", "charset_normalizer", "phonenumbers", "stdnum"), "corpus"),
+    "lancedb": "serve",
+    **dict.fromkeys(("onnx", "onnxscript"), "onnx"),
+    **dict.fromkeys(("model2vec", "skeletoken"), "static"),
+    **dict.fromkeys(("ray", "lance"), "scale"),
+    "bm25s": "evaluation",
+    "tensorboard": "track",
+    "sentence_transformers": "compare",
+}
+
+
+class MissingPackageError(TurnwiseError, ImportError):
+    """A package of an extra is not installed; the message says how to install it."""
+
+
+@contextmanager
+def explain_missing_packages() -> Iterator[None]:
+    """Turn a failed import of a package of `EXTRAS` into a `MissingPackageError`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        message = f"{error.name} is not installed: pip install 'turnwise[{EXTRAS[package]}]'"
+        raise MissingPackageError(message, name=error.name) from error
 
 
 def import_object(name: str) -> Any:

@@ -23,6 +23,7 @@ from transformers import PreTrainedTokenizerFast
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
 from turnwise.core.types import Vectors
@@ -94,12 +95,10 @@ def distil(
         texts: that the table is fitted to; none: the table stays as model2vec makes it.
         progress: reports the number of encoded tokens and texts, and the steps of the fit.
     """
-    try:
+    with explain_missing_packages():
         from model2vec.distill.inference import apply_pca, compute_weights
         from model2vec.tokenizer import clean_and_create_vocabulary
         from skeletoken import TokenizerModel
-    except ImportError as error:
-        raise DistillationError(f"{error.name} is not installed: pip install 'turnwise[static]'") from None
     config, tokenizer = encoder.backbone.config, encoder.tokenizer
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise DistillationError(f"{config.model_type} has a tokenizer written in Python, which cannot be distilled")

@@ -21,6 +21,7 @@ from torch.nn.functional import normalize
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json
+from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.backbone import PoolerLayer
 from turnwise.models.backbone.exported import (
@@ -170,12 +171,9 @@ def _check_onnx(encoder: TrainableEncoder) -> None:
         raise ExportError(
             f"the model has {size / 2**30:.1f} GiB of weights, and one ONNX file holds 2: it cannot be exported"
         )
-    try:
-        import onnx  # noqa: F401 (torch's exporter and the quantiser report less clearly that they are missing)
-        import onnxruntime  # noqa: F401
+    with explain_missing_packages():  # torch's exporter and the quantiser report less clearly that they are missing
+        import onnx  # noqa: F401
         import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ExportError(f"{error.name} is not installed: pip install 'turnwise[onnx]'") from None
 
 
 class _PaddedEncoder(nn.Module):

@@ -14,7 +14,7 @@ import numpy as np
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.imports import import_object
+from turnwise.core.imports import explain_missing_packages, import_object
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
 from turnwise.core.vectors import normalise_vectors
 from turnwise.corpus.membership import TrainingData
@@ -287,10 +287,8 @@ def _join_turns(item: Any, separator: str) -> str:
 
 
 def _load_sentence_transformer(name: str) -> Any:
-    try:
+    with explain_missing_packages():
         from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise ModelError("sentence-transformers is not installed: pip install 'turnwise[compare]'") from None
     try:
         return SentenceTransformer(name)
     except (OSError, ValueError) as error:

@@ -207,7 +207,7 @@ class IntentClassifier:
         return np.where(result.abstained, OUT_OF_SCOPE, np.array(model.examples.classes)[result.order[:, 0]])
 
     def score(self, texts: Sequence[str], intents: Sequence[str]) -> float:
-        """Return the fraction of texts whose intent is predicted; 'out_of_scope' is right if the classifier abstains."""
+        """Return the fraction of correct predictions; 'out_of_scope' is correct where the classifier abstains."""
         return float((self.predict(texts) == np.asarray(intents)).mean())
 
     def predict_proba(self, texts: Sequence[str], *, vectors: Vectors | None = None) -> npt.NDArray[np.float64]:

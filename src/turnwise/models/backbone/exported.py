@@ -194,10 +194,8 @@ class OnnxGraph(ExportedModel):
 
 
 def _open_session(path: Path) -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise BackboneError(f"{path} needs onnxruntime, which is not installed: pip install 'turnwise[onnx]'") from None
+    import onnxruntime  # here, because static models do not need it
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = count_threads()
     options.enable_mem_pattern = False  # a plan would be kept for every input shape, of which there are many

