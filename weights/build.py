@@ -3,10 +3,11 @@
     python weights/build.py --encoder FOLDER --reranker FOLDER
     python weights/build.py --int8
 
-The first command copies what loading needs (no checkpoints, metrics, recipes or curves), stores 32-bit weights in 16 bits, and writes
-SHA256SUMS. The second one exports the packaged encoder as an ONNX graph with 8-bit weights to the package
-turnwise-weights-onnx. A model that is not given stays as it is. The folders are those that `turnwise train`, `Encoder.save` and
-`Reranker.save` write. The model cards are `weights/cards/NAME.md`; without one, a model keeps the card of its folder.
+The first command copies what loading needs (no checkpoints, metrics, recipes or curves), stores 32-bit weights in 16
+bits, and writes SHA256SUMS. A model that is not given stays as it is. The folders are those that `turnwise train`,
+`Encoder.save` and `Reranker.save` write. The second command exports the packaged encoder as an ONNX graph with 8-bit
+weights to turnwise-weights-onnx. The model cards are `weights/cards/NAME.md`; without one, a model keeps the card of
+its folder.
 
 The configuration says float32, so that turnwise, sentence-transformers and transformers compute in 32 bits after
 loading. Rounding to 16 bits moves a vector by less than 1e-3 in cosine.

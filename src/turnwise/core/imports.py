@@ -1,6 +1,6 @@
 """Importing what a user names on the command line, and packages that may not be installed."""
 
-import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,11 +32,25 @@ def explain_missing_packages() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in EXTRAS:
+        if _package(error.name or "") not in EXTRAS:
             raise
-        message = f"{error.name} is not installed: pip install 'turnwise[{EXTRAS[package]}]'"
-        raise MissingPackageError(message, name=error.name) from error
+        raise _missing(str(error.name)) from error
+
+
+def require(*packages: str) -> None:
+    """Raise a `MissingPackageError` if a package of `EXTRAS` is not installed, without importing it."""
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            raise _missing(name)
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _missing(module: str) -> MissingPackageError:
+    extra = EXTRAS[_package(module)]
+    return MissingPackageError(f"{module} is not installed: pip install 'turnwise[{extra}]'", name=module)
 
 
 def import_object(name: str) -> Any:
