@@ -10,6 +10,7 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli.options import AsJson, Model, Rebuild, Seed, Splits, out_file
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.core.imports import require
 from turnwise.core.model_names import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def index_command(
 
     Example: `turnwise conversations index stores/our-logs --out conversations`
     """
+    require("pyarrow", "lancedb", extra="serve")
     corpus = turnwise.read_corpus(*stores, splits=split or None)
     from turnwise.assist.conversations.conversations import Conversations
 
@@ -126,6 +128,7 @@ def clusters_command(
 
 
 def _open(table: str, model: str) -> "Conversations":
+    require("pyarrow", "lancedb", extra="serve")
     from turnwise.assist.conversations.conversations import TABLE, Conversations, ConversationsError
     from turnwise.assist.search.table import VectorTable
 

@@ -11,6 +11,7 @@ from typer import Argument, Option
 from turnwise.cli.corpus import export_report
 from turnwise.cli.options import AsJson, out_file
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.core.imports import require
 
 if TYPE_CHECKING:
     from turnwise.assist.labelling.labelling import Labelling
@@ -197,6 +198,7 @@ def finish_command(
 
 
 def _open(folder: Path) -> "Labelling":
+    require("pyarrow", "sklearn", extra="map")
     from turnwise.assist.labelling.labelling import Labelling
 
     return Labelling.open(folder)

@@ -9,6 +9,7 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli.options import AsJson, Model, Seed, Speakers, Splits
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.core.imports import require
 from turnwise.core.model_names import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def map_command(
 
     Example: `turnwise map stores/our-logs --speaker user --out map` and open `map/map.html`.
     """
+    require("pyarrow", "sklearn", extra="map")
     from turnwise.assist.map.utterance_map import UtteranceMap, check_output_folder
     from turnwise.corpus.store import require_speakers
 

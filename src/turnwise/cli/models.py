@@ -23,6 +23,7 @@ from turnwise.cli.options import (
     out_file,
 )
 from turnwise.cli.output import facts, lines, message, progress_bar, show
+from turnwise.core.imports import require
 
 if TYPE_CHECKING:
     from turnwise.evaluation.tasks.compression import TemplateWeightChoice
@@ -229,6 +230,7 @@ def compress_command(
         raise typer.BadParameter("give λ, or a data set to select it on", param_hint="--weight / --dataset")
     if dataset and data is None:
         raise typer.BadParameter("name the folder of data sets", param_hint="--data")
+    require("torch", "pyarrow", extra="train")
     from turnwise.evaluation.tasks.compression import choose_template_weight, set_compression
 
     curve: dict[float, float] = {}
@@ -270,6 +272,7 @@ def coherence_command(
 
     Example: `turnwise coherence stores/our-logs --model reranker --top 50 --out suspects.csv`
     """
+    require("torch", "pyarrow", extra="train")
     corpus = turnwise.read_corpus(store, splits=split or None)
     from turnwise.models.coherence import OutOfPlaceTurn, check_corpus
 

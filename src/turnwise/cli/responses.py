@@ -10,6 +10,7 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli.options import AsJson, Model, Rebuild, Splits, parse_key_values
 from turnwise.cli.output import Block, facts, lines, progress_bar, show
+from turnwise.core.imports import require
 from turnwise.core.model_names import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def index_command(
 
     Example: `turnwise responses index stores/our-logs answers.csv --out responses`
     """
+    require("pyarrow", "lancedb", extra="serve")
     from turnwise.assist.responses.answers import read_answers
     from turnwise.corpus.source import CorpusError
     from turnwise.corpus.store import is_store, require_speakers
@@ -109,6 +111,7 @@ def suggest_command(
         condition.setdefault(column, []).append(int(value) if column == "turn" and value.isdecimal() else value)
     if top > k:
         raise typer.BadParameter(f"{top} is more than the {k} retrieved answers", param_hint="--top")
+    require("pyarrow", "lancedb", extra="serve")
     from turnwise.assist.responses.answers import ResponderError
     from turnwise.assist.responses.responder import TABLE
     from turnwise.assist.search.table import VectorTable

@@ -9,6 +9,7 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli.options import AsJson, Overrides, Splits, TrainingCorpora
 from turnwise.cli.output import facts, message, progress_bar, show
+from turnwise.core.imports import require
 
 
 def train_command(
@@ -44,6 +45,11 @@ def train_command(
 
     After an interruption the same command with `--resume` continues and ends with the same weights.
     """
+    require("torch", "pyarrow", extra="train")
+    from turnwise.training.recipe_files import read_recipe
+
+    read_recipe(recipe)  # a name that does not exist is refused before torch is imported
+    stores = turnwise.read_corpus(*corpus, splits=split or None)
     from turnwise.evaluation.probe import make_probe
     from turnwise.training.distributed import is_main_process
     from turnwise.training.metrics import read_metrics
@@ -55,7 +61,7 @@ def train_command(
     with progress_bar() as progress:
         turnwise.train(
             loaded,
-            turnwise.read_corpus(*corpus, splits=split or None),
+            stores,
             out,
             resume=resume,
             probe=measure,
@@ -82,12 +88,12 @@ def train_command(
 
 def recipes_command(name: Annotated[str | None, Argument(help="Recipe to print in full.")] = None) -> None:
     """List the packaged recipes: NAME-paper has the settings of a paper, NAME is what we recommend."""
-    from turnwise.training.recipe import packaged_recipes
+    from turnwise.training.recipe_files import packaged_recipes, read_recipe
 
     if name:
         typer.echo(turnwise.load_recipe(name).to_yaml(), nl=False)
     else:
-        rows = [(each, turnwise.load_recipe(each).describes) for each in packaged_recipes()]
+        rows = [(each, read_recipe(each)["describes"]) for each in packaged_recipes()]
         show(None, facts("Recipes", rows))
 
 
@@ -106,6 +112,7 @@ def glove_command(
 
     Example: `turnwise glove --corpus store --out vectors.txt`, then `turnwise evaluate glove:vectors.txt …`
     """
+    require("torch", "pyarrow", extra="train")
     from turnwise.papers.baselines.word_vectors import train_word_vectors
 
     with progress_bar() as progress:

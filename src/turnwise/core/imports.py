@@ -34,22 +34,24 @@ def explain_missing_packages() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if _package(error.name or "") not in EXTRAS:
             raise
-        raise _missing(str(error.name)) from error
+        raise _missing(str(error.name), EXTRAS[_package(str(error.name))]) from error
 
 
-def require(*packages: str) -> None:
-    """Raise a `MissingPackageError` if a package of `EXTRAS` is not installed, without importing it."""
+def require(*packages: str, extra: str) -> None:
+    """Raise a `MissingPackageError` unless packages are installed; they are not imported.
+
+    For commands that need several packages: the message names the extra that installs them all.
+    """
     for name in packages:
         if importlib.util.find_spec(name) is None:
-            raise _missing(name)
+            raise _missing(name, extra)
 
 
 def _package(module: str) -> str:
     return module.partition(".")[0]
 
 
-def _missing(module: str) -> MissingPackageError:
-    extra = EXTRAS[_package(module)]
+def _missing(module: str, extra: str) -> MissingPackageError:
     return MissingPackageError(f"{module} is not installed: pip install 'turnwise[{extra}]'", name=module)
 
 

@@ -22,6 +22,7 @@ from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Conversation
 from turnwise.core.files import sync_to_disk
+from turnwise.core.imports import require
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import EncoderMismatchError
 from turnwise.serve.batching import BatchedEncoder, Batcher, ForwardPass
@@ -75,7 +76,13 @@ class ServedIntents:
 
 
 def check_settings(settings: ServeSettings) -> None:
-    """Raise `ServeError` if a folder or file is missing, before anything is loaded."""
+    """Raise an error if a folder, a file or a package is missing, before anything is loaded."""
+    if settings.reranker is not None:
+        require("torch", extra="train")
+    if settings.responses is not None or settings.conversations is not None:
+        require("pyarrow", "lancedb", extra="serve")
+    if settings.map is not None:
+        require("pyarrow", "sklearn", extra="map")
     for folder, option in ((settings.intents, "--intents"), (settings.map, "--map"), (settings.report, "--report")):
         if folder is not None and not folder.is_dir():
             raise ServeError(f"there is no folder {folder} ({option})")
