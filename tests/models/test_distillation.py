@@ -20,13 +20,14 @@ from tests.helpers.families import FAMILIES, WORDS
 from turnwise import evaluate
 from turnwise.cli import app
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.imports import MissingPackageError
 from turnwise.corpus.store import read_corpus
 from turnwise.models import distillation as distilling
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.exported import STATIC_FILE, StaticTable
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling
-from turnwise.models.distillation import DistillationError, distil, sample_corpus
+from turnwise.models.distillation import distil, sample_corpus
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportError, export
 from turnwise.models.identity import encoder_fingerprint
@@ -356,7 +357,7 @@ def test_unsupported_exports_are_rejected(
     export(encoder, tmp_path / "again", "static", dimensions=4, overwrite=True)
     assert Encoder.load(tmp_path / "again").hidden == 4
     monkeypatch.setitem(sys.modules, "model2vec.tokenizer", None)
-    with pytest.raises(DistillationError, match=re.escape("pip install 'turnwise[static]'")):
+    with pytest.raises(MissingPackageError, match=re.escape("pip install 'turnwise[static]'")):
         export(encoder, tmp_path / "new", "static")
     assert not (tmp_path / "new").exists()
 

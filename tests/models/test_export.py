@@ -21,11 +21,12 @@ from turnwise import evaluate
 from turnwise.assist.intents.classifier import IntentClassifier, IntentError
 from turnwise.assist.intents.tuning import TuningSettings
 from turnwise.core.dialogue import Turn
+from turnwise.core.imports import MissingPackageError
 from turnwise.corpus.store import read_corpus
 from turnwise.models import export as export_module
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.exported import ONNX_FILE
-from turnwise.models.backbone.inputs import ROLE_TOKENS
+from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer
 from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportError, ExportResult, _PaddedEncoder, export
@@ -307,15 +308,34 @@ def test_folders_with_other_contents_are_not_overwritten(exported: Pair, tiny_fo
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_without_onnxruntime_the_message_names_the_extra(
+def test_without_onnx_the_message_names_the_extra(
     exported: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(BackboneError, match=r"pip install 'turnwise\[onnx\]'"):
-        Encoder.load(exported.folder)
-    with pytest.raises(ExportError, match=r"pip install 'turnwise\[onnx\]'"):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(MissingPackageError, match=r"onnxscript is not installed: pip install 'turnwise\[onnx\]'"):
         export(exported.encoder, tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_tokens_are_those_of_transformers(exported: Pair) -> None:
+    """The tokenizers library alone gives the ids that transformers gives with the same folder."""
+    from transformers import AutoTokenizer
+
+    theirs, ours = AutoTokenizer.from_pretrained(exported.folder), exported.graph.tokenizer
+    for text in ["", "a", "no such words", "book a TABLE, please!", "[SEP] [MASK]"]:
+        assert ours(text)["input_ids"] == theirs(text)["input_ids"]
+        assert ours(text, "a hotel")["input_ids"] == theirs(text, "a hotel")["input_ids"]
+    assert (ours.sep_token_id, ours.mask_token_id, ours.unk_token_id) == (
+        theirs.sep_token_id,
+        theirs.mask_token_id,
+        theirs.unk_token_id,
+    )
+    assert (len(ours), ours.get_vocab(), ours.get_added_vocab()) == (
+        len(theirs),
+        theirs.get_vocab(),
+        theirs.get_added_vocab(),
+    )
+    np.testing.assert_array_equal(Composer.of(ours).separator, Composer.of(theirs).separator)
 
 
 def test_export_does_not_change_the_model(tiny_folder: Folder, exported: Pair) -> None:

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from transformers import AutoModelForMaskedLM, PreTrainedModel, T5ForConditionalGeneration
 
 from tests.helpers.families import FAMILIES, LONGEST, config, plain_model, sequences, tokenizer
-from turnwise.core.model_names import TURNWISE_RERANKER, TURNWISE_SMALL
+from turnwise.core.model_names import TURNWISE_RERANKER, TURNWISE_SMALL, TURNWISE_SMALL_INT8
 from turnwise.models.backbone import source
 from turnwise.models.backbone.backbone import Backbone, attention_dropout
 from turnwise.models.backbone.inputs import ROLE_TOKENS
@@ -43,12 +43,10 @@ def test_missing_minilm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None
         locate_model("minilm")
 
 
-@pytest.mark.parametrize("name", [TURNWISE_SMALL, TURNWISE_RERANKER])
+@pytest.mark.parametrize("name", [TURNWISE_SMALL, TURNWISE_RERANKER, TURNWISE_SMALL_INT8])
 def test_missing_weights_name_the_command_that_installs_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        BackboneError, match=rf"'{name}' is not installed: run `make setup`, or `pip install ./weights`"
-    ):
+    with pytest.raises(BackboneError, match=rf"'{name}' is not installed: run `make setup`, or `pip install ./weights"):
         locate_model(name)
 
 
