@@ -113,35 +113,86 @@ with TestClient(create_app(ServeSettings(model=sys.argv[1], intents=Path("intent
     ]
 
 
-# ---- what says how to install the rest
+# ---- what says how to install the rest, and what imports nothing heavy
+
+#: Runs commands, given as JSON, in one process; prints the exit status, the output and imported packages of each.
+RUN_ALL = """
+import contextlib, io, json, sys
+from turnwise.cli import main
+results = []
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["turnwise", *arguments]
+    output, status = io.StringIO(), 0
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        try:
+            main()
+        except SystemExit as exit:
+            status = exit.code or 0
+    results.append([status, output.getvalue(), sorted({name.partition(".")[0] for name in sys.modules})])
+print(json.dumps(results))
+"""
+
+#: Commands of a light installation, with the package that they miss and the extra that installs it.
+MISSING = [
+    ("train dse --corpus store --out model", "torch", "train"),
+    ("evaluate minilm --task intents --data . --out results", "torch", "train"),
+    ("sweep wmdc --corpus store --data . --out sweep", "torch", "train"),
+    ("soup minilm model --ratio 0.5 --out soup", "torch", "train"),
+    ("coherence store --model turnwise-reranker", "torch", "train"),
+    ("export . --out exported", "torch", "train"),
+    ("intents fit examples.csv --tune 1 --out intents", "torch", "train"),
+    ("corpus import table examples.csv --out store", "pyarrow", "corpus"),
+    ("corpus sample --out sample", "pyarrow", "corpus"),
+    ("map store --out map", "pyarrow", "map"),
+    ("labels finish map --out intents", "pyarrow", "map"),
+    ("responses index store --out responses", "pyarrow", "serve"),
+    ("conversations index store --out conversations", "pyarrow", "serve"),
+    ("serve --responses responses", "pyarrow", "serve"),
+    ("serve --reranker turnwise-reranker", "torch", "train"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "package", "extra"),
-    [
-        (["train", "dse", "--corpus", "store", "--out", "model"], "torch", "train"),
-        (["evaluate", "minilm", "--task", "intents", "--data", ".", "--out", "results"], "torch", "train"),
-        (["sweep", "wmdc", "--corpus", "store", "--data", ".", "--out", "sweep"], "torch", "train"),
-        (["soup", "minilm", "model", "--ratio", "0.5", "--out", "soup"], "torch", "train"),
-        (["coherence", "store", "--model", "turnwise-reranker"], "torch", "train"),
-        (["export", ".", "--out", "exported"], "torch", "train"),
-        (["intents", "fit", "examples.csv", "--tune", "1", "--out", "intents"], "torch", "train"),
-        (["corpus", "import", "table", "examples.csv", "--out", "store"], "pyarrow", "corpus"),
-        (["corpus", "sample", "--out", "sample"], "pyarrow", "corpus"),
-        (["map", "store", "--out", "map"], "pyarrow", "map"),
-        (["labels", "finish", "map", "--out", "intents"], "pyarrow", "map"),
-        (["responses", "index", "store", "--out", "responses"], "pyarrow", "serve"),
-        (["conversations", "index", "store", "--out", "conversations"], "pyarrow", "serve"),
-        (["serve", "--responses", "responses"], "pyarrow", "serve"),
-        (["serve", "--reranker", "turnwise-reranker"], "torch", "train"),
-    ],
-    ids=" ".join,
-)
-def test_commands_say_what_to_install(
-    arguments: list[str], package: str, extra: str, examples: Path, tmp_path: Path
-) -> None:
-    message = turnwise(*arguments, code=1, cwd=tmp_path)
-    assert message == f"error: {package} is not installed: pip install 'turnwise[{extra}]'\n"
+def test_commands_say_what_to_install(examples: Path) -> None:
+    commands = json.dumps([command.split() for command, _, _ in MISSING])
+    for result, (command, package, extra) in zip(
+        json.loads(run_python(RUN_ALL, commands, cwd=examples.parent)), MISSING, strict=True
+    ):
+        message = f"error: {package} is not installed: pip install 'turnwise[{extra}]'\n"
+        assert result[:2] == [1, message], command
+
+
+#: Wrong or small commands, with their exit status and a part of their output.
+QUICK = [
+    ("--help", 0, "Usage"),
+    ("intents fit --help", 0, "Usage"),
+    ("trian", 2, "No such command 'trian'"),
+    ("intents predict intents text --nieghbours 3", 2, "No such option"),
+    ("intents predict nowhere text", 1, "nowhere holds no intent classifier"),
+    ("intents fit missing.csv --out intents", 1, "missing.csv"),
+    ("intents examples add nowhere intent text", 1, "nowhere holds no intent classifier"),
+    ("embed minilm missing.txt --out vectors.npy", 1, "missing.txt does not exist"),
+    ("corpus import tabel examples.csv --out store", 1, "there is no reader 'tabel'"),
+    ("corpus list", 0, "table"),
+    ("recipes", 0, "dse"),
+    ("train dsee --corpus store --out model", 1, "there is no recipe 'dsee'"),
+    ("serve --intents nowhere", 1, "there is no folder nowhere"),
+    ("train dse --corpus nowhere --out model", 1, "nowhere is not a store"),  # the only one that needs pyarrow
+]
+
+
+def test_wrong_arguments_are_refused_before_heavy_imports(examples: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", RUN_ALL, json.dumps([command.split() for command, _, _ in QUICK])],
+        capture_output=True,
+        text=True,
+        cwd=examples.parent,
+        check=True,
+    )
+    for (status, output, modules), (command, expected, message) in zip(json.loads(result.stdout), QUICK, strict=True):
+        assert status == expected, output
+        assert message in output
+        allowed = {"pyarrow"} if command.startswith("train dse ") else set()
+        assert set(modules) & set(HEAVY) <= allowed, command
 
 
 def test_python_says_what_to_install() -> None:
@@ -158,43 +209,3 @@ def test_every_extra_installs_its_packages() -> None:
         assert any(each.lower().startswith(name) for each in required), f"{extra} does not install {name}"
     base = " ".join(project["dependencies"])
     assert not [package for package in (*HEAVY, "scikit-learn") if f"{package}>" in base]
-
-
-# ---- what imports nothing heavy
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["--help"], 0, "Usage"),
-        (["intents", "fit", "--help"], 0, "Usage"),
-        (["trian"], 2, "No such command 'trian'"),
-        (["intents", "predict", "intents", "text", "--nieghbours", "3"], 2, "No such option"),
-        (["intents", "predict", "nowhere", "text"], 1, "nowhere holds no intent classifier"),
-        (["intents", "fit", "missing.csv", "--out", "intents"], 1, "missing.csv"),
-        (["intents", "examples", "add", "nowhere", "intent", "text"], 1, "nowhere holds no intent classifier"),
-        (["embed", "minilm", "missing.txt", "--out", "vectors.npy"], 1, "missing.txt does not exist"),
-        (["corpus", "import", "tabel", "examples.csv", "--out", "store"], 1, "there is no reader 'tabel'"),
-        (["corpus", "list"], 0, "table"),
-        (["recipes"], 0, "dse"),
-        (["train", "dsee", "--corpus", "store", "--out", "model"], 1, "there is no recipe 'dsee'"),
-        (["train", "dse", "--corpus", "nowhere", "--out", "model"], 1, "nowhere is not a store"),
-        (["serve", "--intents", "nowhere"], 1, "there is no folder nowhere"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_usage_errors_import_nothing_heavy(arguments: list[str], code: int, message: str, tmp_path: Path) -> None:
-    program = """
-import sys
-from turnwise.cli import main
-try:
-    main()
-finally:
-    print("heavy:", sorted({'torch', 'transformers', 'sklearn', 'scipy', 'lancedb'} & set(sys.modules)))
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert result.returncode == code, result.stderr
-    assert message in result.stdout + result.stderr
-    assert "heavy: []" in result.stdout

@@ -135,9 +135,17 @@ class ExportedModel(ABC):
     hidden: int  # the size of a vector
     digest: str  # equal for equal models
 
-    @abstractmethod
     def run(self, sequences: RaggedTokens) -> Vectors:
         """Return vectors (sequences, hidden), not normalised, of sequences that have at least one token each."""
+        vectors = np.empty((len(sequences), self.hidden), np.float32)
+        for length in np.unique(sequences.lengths):
+            rows = np.flatnonzero(sequences.lengths == length)
+            vectors[rows] = self.run_rows(sequences.take(rows).tokens.astype(np.int64).reshape(len(rows), length))
+        return vectors
+
+    @abstractmethod
+    def run_rows(self, ids: npt.NDArray[np.int64]) -> Vectors:
+        """Return vectors (rows, hidden), not normalised, of token ids (rows, length) without padding."""
 
     @abstractmethod
     def save(self, folder: Path, normalise: bool) -> None:
@@ -170,15 +178,11 @@ class OnnxGraph(ExportedModel):
         """Load the graph of a folder that `turnwise export` wrote."""
         return cls(folder / ONNX_FILE)
 
-    def run(self, sequences: RaggedTokens) -> Vectors:
-        """Return vectors (sequences, hidden), not normalised."""
-        vectors = np.empty((len(sequences), self.hidden), np.float32)
-        for length in np.unique(sequences.lengths):
-            rows = np.flatnonzero(sequences.lengths == length)
-            ids = sequences.take(rows).tokens.astype(np.int64).reshape(len(rows), length)
-            values = dict(zip(ONNX_INPUTS, (ids, np.ones_like(ids), np.zeros_like(ids)), strict=True))
-            (vectors[rows],) = self._session.run([self._output], {name: values[name] for name in self._inputs})
-        return vectors
+    def run_rows(self, ids: npt.NDArray[np.int64]) -> Vectors:
+        """Return vectors (rows, hidden), not normalised."""
+        values = dict(zip(ONNX_INPUTS, (ids, np.ones_like(ids), np.zeros_like(ids)), strict=True))
+        (vectors,) = self._session.run([self._output], {name: values[name] for name in self._inputs})
+        return np.asarray(vectors, np.float32)
 
     def save(self, folder: Path, normalise: bool) -> None:
         """Write the graph, which normalises by itself."""
@@ -248,9 +252,9 @@ class StaticTable(ExportedModel):
             raise BackboneError(f"cannot load the model {folder}: {_first_line(error)}") from error
         return cls(_read_table(folder, tensors), tokenizer, folder)
 
-    def run(self, sequences: RaggedTokens) -> Vectors:
-        """Return vectors (sequences, hidden), not normalised."""
-        sums = np.add.reduceat(self._table[sequences.tokens], sequences.starts, axis=0)
+    def run_rows(self, ids: npt.NDArray[np.int64]) -> Vectors:
+        """Return vectors (rows, hidden), not normalised."""
+        sums = self._table[ids].sum(1)
         return np.asarray(sums[:, :-1] / np.maximum(sums[:, -1:], 1))
 
     def save(self, folder: Path, normalise: bool) -> None:
