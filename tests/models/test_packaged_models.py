@@ -337,7 +337,7 @@ def test_models_are_built_one_by_one(
     assert {file.split("/")[0] for file in listed_files(package)} == set(NAMES)
     with pytest.raises(SystemExit) as stop:
         script.main([])
-    assert stop.value.code == 2 and "give --encoder, --reranker, or both" in capsys.readouterr().err
+    assert stop.value.code == 2 and "give --encoder, --reranker or --int8" in capsys.readouterr().err
 
 
 def test_folders_that_cannot_be_released_leave_the_package_as_it_is(
