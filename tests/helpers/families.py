@@ -32,7 +32,7 @@ from transformers import (
 
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS, RerankerTask
-from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.encoder import Encoder
 from turnwise.models.reranker import Reranker
 

@@ -22,8 +22,8 @@ from turnwise.models.backbone.inputs import (
     MarkedInput,
     marked_input,
 )
+from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.backbone.source import BackboneError
-from turnwise.models.backbone.stream import Tokens
 from turnwise.models.coherence import (
     CoherenceError,
     CoherenceReport,

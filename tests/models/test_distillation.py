@@ -20,17 +20,19 @@ from tests.helpers.families import FAMILIES, WORDS
 from turnwise import evaluate
 from turnwise.cli import app
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.imports import MissingPackageError
 from turnwise.corpus.store import read_corpus
 from turnwise.models import distillation as distilling
-from turnwise.models.backbone.backbone import POOLINGS, Backbone, Pooling
-from turnwise.models.backbone.exported import STATIC_FILE, StaticBackbone
-from turnwise.models.backbone.source import BackboneError
-from turnwise.models.backbone.stream import RaggedTokens
-from turnwise.models.distillation import DistillationError, distil, sample_corpus
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.exported import STATIC_FILE, StaticTable
+from turnwise.models.backbone.ragged import RaggedTokens
+from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling
+from turnwise.models.distillation import distil, sample_corpus
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportError, export
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import wrap_model
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.training.loop import train
 from turnwise.training.recipe import load_recipe
 
@@ -41,7 +43,7 @@ TEXTS = ["book a table please", "where is the hotel", "hello", "a taxi to the tr
 
 def make_encoder(folder: Path, pooling: Pooling = "mean", **more: object) -> Encoder:
     torch.manual_seed(0)
-    return Encoder(Backbone.load(folder), pooling, **more).eval()  # type: ignore[arg-type]
+    return TrainableEncoder(Backbone.load(folder), pooling, **more).eval()  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +55,10 @@ def static(tiny_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def token_vectors(encoder: Encoder, table: Encoder) -> np.ndarray:
     """The encoder's own vector of each token of a table, or of the text that a token reads."""
-    ids, composer = encoder.backbone.tokenizer.get_vocab(), encoder.composer
+    ids, composer = encoder.tokenizer.get_vocab(), encoder.composer
     sequences = [
         composer.text(np.array([ids[token]], np.int32), 9) if token in ids else encoder.tokenise([token])[0]
-        for token in table.backbone.tokenizer.get_vocab()
+        for token in table.tokenizer.get_vocab()
     ]
     return encoder.encode_sequences(sequences, normalise=False)
 
@@ -83,7 +85,7 @@ def test_table_equals_model2vec(tiny_folder: Folder) -> None:
 def test_vector_is_the_mean_of_token_vectors(static: Path) -> None:
     encoder = Encoder.load(static)
     table = load_file(static / STATIC_FILE)["embeddings"]
-    tokenizer = encoder.backbone.tokenizer
+    tokenizer = encoder.tokenizer
     for text in TEXTS:
         ids = [
             token for token in tokenizer(text, add_special_tokens=False)["input_ids"] if token != tokenizer.unk_token_id
@@ -126,7 +128,7 @@ def test_folders_of_other_libraries_load(static: Path, kind: str, tmp_path: Path
         expected = Encoder.load(static).encode(TEXTS)
     assert not (tmp_path / "turnwise.json").exists()
     loaded = Encoder.load(tmp_path)
-    assert isinstance(loaded.backbone, StaticBackbone)
+    assert isinstance(loaded.model, StaticTable)
     np.testing.assert_allclose(loaded.encode(TEXTS, normalise=True), expected, atol=1e-6)
 
 
@@ -145,7 +147,7 @@ def test_every_pooling_is_distilled(pooling: Pooling, tiny_folder: Folder) -> No
     """With all dimensions, cosines between single tokens are those of the encoder's vectors around their mean."""
     encoder = make_encoder(tiny_folder("bert"), pooling)
     table = distil(encoder, dimensions=None)
-    words = [word for word in WORDS if len(table.backbone.tokenizer.tokenize(word)) == 1][:12]
+    words = [word for word in WORDS if len(table.tokenise([word])[0]) == 1][:12]
     own = encoder.encode(words, normalise=False) - token_vectors(encoder, table).mean(0)
     own /= np.linalg.norm(own, axis=1, keepdims=True)
     actual = table.encode(words)
@@ -193,7 +195,7 @@ def test_a_model_with_roles_and_marks_is_distilled(tiny_folder: Folder, tmp_path
 
     backbone = Backbone.load(tiny_folder("bert"))
     backbone.add_tokens((*ROLE_TOKENS.values(), "{PLACE}"))
-    encoder = Encoder(backbone, style="roles", marks=SlotMarks(("place",))).eval()
+    encoder = TrainableEncoder(backbone, style="roles", marks=SlotMarks(("place",))).eval()
     export(encoder, tmp_path / "out", "static", dimensions=8)
     table = Encoder.load(tmp_path / "out")
     assert (table.style, table.marks) == ("separator", encoder.marks)
@@ -229,8 +231,6 @@ def test_exported_model_is_evaluated_but_not_trained(
         train(recipe, read_corpus(sample_world(40)), tmp_path / "model")
     with pytest.raises(BackboneError, match=r"a static model.*cannot be trained: use the model"):
         Backbone.load(static)
-    with pytest.raises(BackboneError, match="no token states"):
-        Encoder.load(static).backbone(None)
 
 
 # ---- words of a corpus
@@ -297,12 +297,17 @@ def test_fit_ignores_texts_without_tokens(tiny_folder: Folder) -> None:
     assert np.isfinite(table.encode(TEXTS)).all()
 
 
+def tokens(encoder: Encoder, text: str) -> list[str]:
+    encoding = encoder.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
+    return list(encoding.tokens)
+
+
 def test_added_words_become_tokens(tiny_folder: Folder) -> None:
     encoder = make_encoder(tiny_folder("bert"))
     plain, table = (distil(encoder, dimensions=None, words=words) for words in ((), ("hotelbook", "hotel")))
-    assert len(table.backbone.tokenizer) == len(plain.backbone.tokenizer) + 1  # one was a token before
-    assert table.backbone.tokenizer.tokenize("a hotelbook") == [*plain.backbone.tokenizer.tokenize("a"), "hotelbook"]
-    assert plain.backbone.tokenizer.tokenize("hotelbook") == ["[UNK]"]
+    assert len(table.tokenizer) == len(plain.tokenizer) + 1  # one was a token before
+    assert tokens(table, "a hotelbook") == [*tokens(plain, "a"), "hotelbook"]
+    assert tokens(plain, "hotelbook") == ["[UNK]"]
     every = token_vectors(encoder, table)
     own = encoder.encode(["hotelbook", "hotel"], normalise=False) - every.mean(0)
     cosine = (own[0] @ own[1]) / np.linalg.norm(own, axis=1).prod()
@@ -352,7 +357,7 @@ def test_unsupported_exports_are_rejected(
     export(encoder, tmp_path / "again", "static", dimensions=4, overwrite=True)
     assert Encoder.load(tmp_path / "again").hidden == 4
     monkeypatch.setitem(sys.modules, "model2vec.tokenizer", None)
-    with pytest.raises(DistillationError, match=re.escape("pip install 'turnwise[static]'")):
+    with pytest.raises(MissingPackageError, match=re.escape("pip install 'turnwise[static]'")):
         export(encoder, tmp_path / "new", "static")
     assert not (tmp_path / "new").exists()
 
@@ -382,7 +387,7 @@ def test_the_command(tiny_folder: Folder, sample_world: Callable[[int], Path], t
     command = ["export", str(tiny_folder("bert")), "--out", str(tmp_path / "out"), *how]
     output = json.loads(CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False).stdout)
     table = Encoder.load(tmp_path / "out")
-    assert output["format"] == "static" and output["tokens"] == len(table.backbone.tokenizer)
+    assert output["format"] == "static" and output["tokens"] == len(table.tokenizer)
     assert output["bytes"] == (tmp_path / "out" / STATIC_FILE).stat().st_size
     assert output["greatest_difference"] is None and output["least_cosine"] is None
     assert table.hidden == 12

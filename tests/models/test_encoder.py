@@ -17,10 +17,11 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Poolin
 
 from tests.helpers.families import FAMILIES, LONGEST, WORDS
 from turnwise.core.dialogue import Turn
-from turnwise.models.backbone.backbone import POOLINGS, Backbone, Pooling
+from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS
-from turnwise.models.backbone.source import BackboneError, locate_model
+from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling, locate_model
 from turnwise.models.encoder import Encoder
+from turnwise.models.trainable_encoder import TrainableEncoder
 
 Folder = Callable[[str], Path]
 
@@ -64,7 +65,7 @@ def speakers(tiny_folder: Folder) -> Encoder:
     backbone.add_tokens(tuple(ROLE_TOKENS.values()))
     torch.manual_seed(0)
     torch.nn.init.normal_(backbone.model.get_input_embeddings().weight[-2:], std=0.3)
-    return Encoder(backbone, style="roles").eval()
+    return TrainableEncoder(backbone, style="roles").eval()
 
 
 # ---- the packaged model
@@ -116,7 +117,7 @@ def test_saved_encoder_loads_in_both_libraries(
     pooling: Pooling, normalise: bool, tiny_folder: Folder, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    encoder = Encoder(Backbone.load(tiny_folder("bert")), pooling, max_length=20, normalise=normalise).eval()
+    encoder = TrainableEncoder(Backbone.load(tiny_folder("bert")), pooling, max_length=20, normalise=normalise).eval()
     texts = [*random_texts(12, longest=40), "a"]
     expected = encoder.encode(texts)
     encoder.save(tmp_path)
@@ -178,7 +179,7 @@ def test_first_last_pooling_cannot_be_saved(tiny_folder: Folder, tmp_path: Path)
 
 def test_transformer_in_a_subfolder_loads(tiny_folder: Folder, tmp_path: Path) -> None:
     """As sentence-transformers wrote them for years."""
-    Encoder(Backbone.load(tiny_folder("bert")), "cls", max_length=20).save(tmp_path)
+    TrainableEncoder(Backbone.load(tiny_folder("bert")), "cls", max_length=20).save(tmp_path)
     inner = tmp_path / "0_Transformer"
     inner.mkdir()
     for path in [
@@ -240,7 +241,7 @@ def test_missing_folder_is_rejected(tmp_path: Path) -> None:
 
 def test_saving_replaces_another_model_completely(tiny_folder: Folder, tmp_path: Path) -> None:
     """A pooler layer of the model that was there before is not read."""
-    Encoder(Backbone.load(tiny_folder("bert")), "cls-mlp", normalise=True).save(tmp_path)
+    TrainableEncoder(Backbone.load(tiny_folder("bert")), "cls-mlp", normalise=True).save(tmp_path)
     plain = Encoder.load(tiny_folder("bert"))
     plain.save(tmp_path)
     again = Encoder.load(tmp_path)
@@ -272,7 +273,7 @@ def test_no_inputs_give_no_vectors(tiny: Encoder) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_vectors_are_float32_whatever_the_weights(dtype: torch.dtype, tiny_folder: Folder) -> None:
-    vectors = Encoder(Backbone.load(tiny_folder("bert"), dtype)).encode(["hello", "where is it"])
+    vectors = TrainableEncoder(Backbone.load(tiny_folder("bert"), dtype)).encode(["hello", "where is it"])
     assert vectors.dtype == np.float32
     assert np.isfinite(vectors).all()
 

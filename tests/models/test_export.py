@@ -18,18 +18,21 @@ from hypothesis import strategies as st
 from tests.helpers.command_line import run
 from tests.helpers.families import FAMILIES, LONGEST, WORDS, sequences
 from turnwise import evaluate
+from turnwise.assist.intents.classifier import IntentClassifier, IntentError
+from turnwise.assist.intents.tuning import TuningSettings
 from turnwise.core.dialogue import Turn
+from turnwise.core.imports import MissingPackageError
 from turnwise.corpus.store import read_corpus
 from turnwise.models import export as export_module
-from turnwise.models.backbone.backbone import POOLINGS, Backbone, Pooling
-from turnwise.models.backbone.exported import ONNX_FILE, OnnxBackbone
-from turnwise.models.backbone.inputs import ROLE_TOKENS
-from turnwise.models.backbone.source import BackboneError
+from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.exported import ONNX_FILE
+from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer
+from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportError, ExportResult, _PaddedEncoder, export
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import wrap_model
-from turnwise.training.finetuning import FineTuningSettings, fine_tune
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.training.loop import train
 from turnwise.training.recipe import load_recipe
 
@@ -44,7 +47,7 @@ def random_texts(count: int, longest: int = 30, seed: int = 0) -> list[str]:
 
 def make_encoder(folder: Path, pooling: Pooling = "mean", normalise: bool = False, **more: object) -> Encoder:
     torch.manual_seed(0)
-    return Encoder(Backbone.load(folder), pooling, normalise=normalise, **more).eval()  # type: ignore[arg-type]
+    return TrainableEncoder(Backbone.load(folder), pooling, normalise=normalise, **more).eval()  # type: ignore[arg-type]
 
 
 class Pair:
@@ -223,7 +226,7 @@ def test_turn_style_survives_export(tiny_folder: Folder, tmp_path: Path) -> None
     backbone.add_tokens(tuple(ROLE_TOKENS.values()))
     torch.manual_seed(0)
     torch.nn.init.normal_(backbone.model.get_input_embeddings().weight[-2:], std=0.3)  # equal at first
-    pair = Pair(tmp_path / "out", Encoder(backbone, "cls-mlp", style="roles").eval())
+    pair = Pair(tmp_path / "out", TrainableEncoder(backbone, "cls-mlp", style="roles").eval())
     conversations = [
         [Turn("user", "hello"), Turn("system", "where to")],
         [Turn("system", "hello"), Turn("user", "where to")],
@@ -253,25 +256,15 @@ def test_exported_model_can_be_saved_copied_and_pickled(exported: Pair, tmp_path
 
 
 def test_exported_model_cannot_be_trained(exported: Pair, tmp_path: Path) -> None:
-    encoder = copy.deepcopy(exported.graph)
+    encoder = exported.graph
     with pytest.raises(BackboneError, match="cannot be trained or changed: use the model that it was exported from"):
-        fine_tune(
-            encoder,
-            torch.nn.Identity(),
-            [[row] for row in sequences([3, 4])],
-            lambda outputs, rows: outputs.sum(),
-            settings=FineTuningSettings(
-                epochs=1, batch_size=2, learning_rate=1e-3, evaluate_every=1, patience=1, max_length=20
-            ),
-            score=lambda *_: 0.0,
-            seed=0,
-        )
+        TrainableEncoder.load(exported.folder)
+    with pytest.raises(IntentError, match="ExportedEncoder cannot be tuned"):
+        IntentClassifier(encoder, tuning=TuningSettings(epochs=1)).fit(["a", "b"], ["first", "second"])
     with pytest.raises(BackboneError, match="cannot be trained"):
         Backbone.load(exported.folder)
     assert wrap_model(encoder).trainable is None
     assert wrap_model(encoder).fingerprint
-    with pytest.raises(BackboneError, match="no token states"):
-        encoder.backbone(None)
     with pytest.raises(ExportError, match="is already exported"):
         export(encoder, tmp_path / "twice")
 
@@ -315,15 +308,34 @@ def test_folders_with_other_contents_are_not_overwritten(exported: Pair, tiny_fo
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_without_onnxruntime_the_message_names_the_extra(
+def test_without_onnx_the_message_names_the_extra(
     exported: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(BackboneError, match=r"pip install 'turnwise\[onnx\]'"):
-        OnnxBackbone.load(exported.folder)
-    with pytest.raises(ExportError, match=r"pip install 'turnwise\[onnx\]'"):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(MissingPackageError, match=r"onnxscript is not installed: pip install 'turnwise\[onnx\]'"):
         export(exported.encoder, tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_tokens_are_those_of_transformers(exported: Pair) -> None:
+    """The tokenizers library alone gives the ids that transformers gives with the same folder."""
+    from transformers import AutoTokenizer
+
+    theirs, ours = AutoTokenizer.from_pretrained(exported.folder), exported.graph.tokenizer
+    for text in ["", "a", "no such words", "book a TABLE, please!", "[SEP] [MASK]"]:
+        assert ours(text)["input_ids"] == theirs(text)["input_ids"]
+        assert ours(text, "a hotel")["input_ids"] == theirs(text, "a hotel")["input_ids"]
+    assert (ours.sep_token_id, ours.mask_token_id, ours.unk_token_id) == (
+        theirs.sep_token_id,
+        theirs.mask_token_id,
+        theirs.unk_token_id,
+    )
+    assert (len(ours), ours.get_vocab(), ours.get_added_vocab()) == (
+        len(theirs),
+        theirs.get_vocab(),
+        theirs.get_added_vocab(),
+    )
+    np.testing.assert_array_equal(Composer.of(ours).separator, Composer.of(theirs).separator)
 
 
 def test_export_does_not_change_the_model(tiny_folder: Folder, exported: Pair) -> None:

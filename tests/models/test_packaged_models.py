@@ -5,7 +5,7 @@ import importlib.util
 import json
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +23,7 @@ from tests.helpers import ROOT
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.responses.selector import Selector
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.core.model_names import DEFAULT_ENCODER, TURNWISE_RERANKER, TURNWISE_SMALL
+from turnwise.core.model_names import DEFAULT_ENCODER, TURNWISE_RERANKER, TURNWISE_SMALL, TURNWISE_SMALL_INT8
 from turnwise.corpus.membership import TrainingData
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
@@ -54,8 +54,8 @@ def stored_types(path: Path) -> set[str]:
         return {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
 
 
-def model_files(folder: Path) -> list[str]:
-    paths = (path for name in NAMES for path in (folder / name).rglob("*") if path.is_file())
+def model_files(folder: Path, names: Sequence[str] = NAMES) -> list[str]:
+    paths = (path for name in names for path in (folder / name).rglob("*") if path.is_file())
     return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
@@ -65,15 +65,52 @@ def listed_files(folder: Path) -> dict[str, str]:
     return {name: digest for digest, name in (line.split("  ") for line in lines)}
 
 
-def check_checksums(folder: Path) -> None:
+def check_checksums(folder: Path, names: Sequence[str] = NAMES) -> None:
     listed = listed_files(folder)
-    assert list(listed) == model_files(folder)
+    assert list(listed) == model_files(folder, names)
     assert {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in listed} == listed
 
 
 def predict(folder: Path) -> np.ndarray:
     """The scores of sentence-transformers' `CrossEncoder`."""
     return CrossEncoder(str(folder), device="cpu").predict([pair_text(CONTEXT, each) for each in CANDIDATES])
+
+
+# ---- turnwise-small-int8
+
+
+def test_int8_model_has_its_checksums() -> None:
+    folder = ROOT / "weights-onnx" / "src" / "turnwise_weights_onnx"
+    check_checksums(folder, [TURNWISE_SMALL_INT8])
+    assert (folder / TURNWISE_SMALL_INT8 / "model.onnx").stat().st_size < 24 * 2**20
+
+
+@needs_weights
+@pytest.mark.skipif(
+    importlib.util.find_spec("turnwise_weights_onnx") is None,
+    reason="turnwise-weights-onnx is not installed: pip install ./weights-onnx",
+)
+def test_int8_model_is_turnwise_small() -> None:
+    small, int8 = Encoder.load(TURNWISE_SMALL, device="cpu"), Encoder.load(TURNWISE_SMALL_INT8)
+    cosines = (small.encode(TEXTS, normalise=True) * int8.encode(TEXTS, normalise=True)).sum(1)
+    assert cosines.min() > 0.995
+    assert int8.identify().fingerprint == small.identify().fingerprint
+    assert (int8.max_length, int8.architecture) == (small.max_length, small.architecture)
+    assert int8.training_data is not None
+
+
+@needs_weights
+def test_int8_model_is_built_from_a_folder(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_nothing(encoder: Encoder, folder: Path, kind: str) -> None:
+        folder.mkdir()
+        (folder / "kind.txt").write_text(f"{encoder.name} {kind}")
+
+    monkeypatch.setattr(script, "export", write_nothing)  # which takes a minute, and has tests of its own
+    source = locate_model(TURNWISE_SMALL)
+    script.build_int8(source, tmp_path)
+    assert (tmp_path / TURNWISE_SMALL_INT8 / "kind.txt").read_text() == f"{source} onnx-int8"
+    assert (tmp_path / TURNWISE_SMALL_INT8 / "README.md").read_text().startswith("---")
+    check_checksums(tmp_path, [TURNWISE_SMALL_INT8])
 
 
 # ---- the installed package
@@ -300,7 +337,7 @@ def test_models_are_built_one_by_one(
     assert {file.split("/")[0] for file in listed_files(package)} == set(NAMES)
     with pytest.raises(SystemExit) as stop:
         script.main([])
-    assert stop.value.code == 2 and "give --encoder, --reranker, or both" in capsys.readouterr().err
+    assert stop.value.code == 2 and "give --encoder, --reranker or --int8" in capsys.readouterr().err
 
 
 def test_folders_that_cannot_be_released_leave_the_package_as_it_is(

@@ -19,7 +19,7 @@ from tests.helpers.tiny import gradients, recipe
 from turnwise import Dialogue, Turn, train
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import Composer
-from turnwise.models.backbone.stream import RaggedTokens
+from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.objectives.dialoguecse import DialogueCSE
 from turnwise.objectives.losses import candidate_nt_xent, guided_cosine, guided_vectors, matching_guided_embedding
 from turnwise.objectives.objective import Batch, BatchStates, PreparedBatch

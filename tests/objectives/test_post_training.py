@@ -25,7 +25,8 @@ from turnwise.core.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import Composer
 from turnwise.models.backbone.language_head import LanguageHead
-from turnwise.models.backbone.stream import Tokens, TokenStream
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.stream import TokenStream
 from turnwise.objectives.masked_language import MaskedLanguage
 from turnwise.objectives.objective import Batch, PreparedBatch, TokenStates
 from turnwise.objectives.post_training import Generator, PostTraining, sample_tokens

@@ -21,7 +21,7 @@ from turnwise.core.dialogue import RIGHT_RESPONSE, SYSTEM, USER, WRONG_RESPONSE,
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import Composer
-from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.reranker import Reranker
 from turnwise.objectives.losses import binary_classification, mark_classification
 from turnwise.objectives.objective import Batch, Objective, PreparedBatch

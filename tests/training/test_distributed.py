@@ -21,7 +21,7 @@ from torch import nn
 from tests.helpers import HANG_SECONDS, job
 from tests.helpers.job import Job, Signal
 from tests.helpers.tiny import backbone, corpus, expect_close, expect_identical, folder, recipe, set_up_run
-from turnwise.models.backbone.stream import RaggedTokens
+from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.objectives.objective import PreparedBatch
 from turnwise.objectives.registry import make_objective
 from turnwise.training import TrainingError

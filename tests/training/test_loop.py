@@ -516,7 +516,7 @@ from transformers import BertConfig, BertModel
 from tests.helpers.tiny import backbone, corpus
 from transformers import AutoTokenizer
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.stream import RaggedTokens
+from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.objective import PreparedBatch
@@ -524,7 +524,7 @@ from turnwise.training.step import BatchPass
 from turnwise.training.step import token_budget
 import numpy as np
 model = BertModel(BertConfig())
-encoder = Encoder(Backbone(model, AutoTokenizer.from_pretrained(backbone()))).train()
+encoder = TrainableEncoder(Backbone(model, AutoTokenizer.from_pretrained(backbone()))).train()
 random = np.random.default_rng(0)
 sequences = [random.integers(5, 1000, max(3, int(random.normal(16.5, 6)))).astype(np.int32) for _ in range(2048)]
 heads = DSE().make_heads(768)

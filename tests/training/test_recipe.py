@@ -14,7 +14,8 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import StoreWriter, read_corpus
 from turnwise.training.loop import train
-from turnwise.training.recipe import INHERITED, Recipe, RecipeError, from_tree, load_recipe, packaged_recipes
+from turnwise.training.recipe import INHERITED, Recipe, from_tree, load_recipe
+from turnwise.training.recipe_files import RecipeError, packaged_recipes
 
 
 def test_overrides_reach_the_recipe_and_its_objectives() -> None:

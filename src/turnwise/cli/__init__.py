@@ -25,6 +25,7 @@ from turnwise.cli.serve import serve_command, serve_key_command
 from turnwise.cli.start import start_command
 from turnwise.cli.train import glove_command, recipes_command, train_command
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.imports import explain_missing_packages
 from turnwise.version import __version__
 
 app = command_group(
@@ -62,7 +63,8 @@ app.add_typer(bench_app, name="bench")
 def main() -> None:
     """Run the command line; an error that the user can fix is printed as one line, without a traceback."""
     try:
-        app()
+        with explain_missing_packages():
+            app()
     except TurnwiseError as error:
         _print_error(str(error))
         sys.exit(error.exit_status)

@@ -12,6 +12,7 @@ from turnwise.cli.help import command_group
 from turnwise.cli.options import AsJson, OptionalModel, Rebuild, Seed, Splits, TableOut, out_file
 from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.cli.project import model_or_default, project_command, project_part
+from turnwise.core.imports import require
 
 if TYPE_CHECKING:
     from turnwise.assist.conversations.conversations import Conversations
@@ -41,6 +42,7 @@ def index_command(
 
     Example: `turnwise conversations index stores/our-logs --out conversations`
     """
+    require("pyarrow", "lancedb", extra="serve")
     folder = out or str(project_part("conversations", "--out"))
     corpus = turnwise.read_corpus(*stores, splits=split or None)
     from turnwise.assist.conversations.conversations import Conversations
@@ -132,6 +134,7 @@ def clusters_command(
 
 
 def _open(table: str, model: str | None) -> "Conversations":
+    require("pyarrow", "lancedb", extra="serve")
     from turnwise.assist.conversations.conversations import TABLE, Conversations, ConversationsError
     from turnwise.assist.search.table import VectorTable
 

@@ -12,6 +12,7 @@ from turnwise.cli.experiments import show_points
 from turnwise.cli.help import command_group
 from turnwise.cli.options import AsJson, Compressed, Data, Datasets, EvaluationSeeds, EvaluationSteps, PoolingName, Seed
 from turnwise.cli.output import facts, message, progress_bar, show
+from turnwise.core.imports import require
 from turnwise.core.model_names import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def evaluate_command(
         raise typer.BadParameter("name either a suite or one or more tasks", param_hint="--suite / --task")
     if (postprocess is None) != (fit is None):
         raise typer.BadParameter("--postprocess and --fit must be used together", param_hint="--postprocess")
+    require("torch", "pyarrow", extra="train")
     from turnwise.evaluation.evaluation_protocols import Effort
 
     if every_epoch:

@@ -24,6 +24,7 @@ from turnwise.cli.options import (
     TrainingCorpora,
 )
 from turnwise.cli.output import Block, facts, lines, message, progress_bar, show
+from turnwise.core.imports import require
 
 if TYPE_CHECKING:
     from turnwise.papers.sweeps.points import SweepPoint
@@ -76,6 +77,7 @@ def sweep_command(
 
     Example: `turnwise sweep dse --grid learning_rate=3e-6,3e-5 --corpus store --suite dse --data data --out sweep`
     """
+    require("torch", "pyarrow", extra="train")
     from turnwise.evaluation.evaluation_protocols import Effort
     from turnwise.papers.sweeps.plan import SweepError, load_sweep
     from turnwise.papers.sweeps.points import EvaluationPlan
@@ -138,6 +140,7 @@ def soup_command(
         raise typer.BadParameter("name the folder of data sets", param_hint="--data")
     if (dataset or seeds or steps or fine_tuning) and not (suite or task):
         raise typer.BadParameter("name what to evaluate", param_hint="--suite / --task")
+    require("torch", "pyarrow", extra="train")
     from turnwise.evaluation.evaluation_protocols import Effort
     from turnwise.papers.sweeps.points import EvaluationPlan
     from turnwise.papers.sweeps.soup import evaluate_soups, write_soup, write_soups

@@ -12,6 +12,7 @@ from turnwise.cli.help import command_group
 from turnwise.cli.options import AsJson, Force, out_file
 from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.cli.project import project_command, project_part
+from turnwise.core.imports import require
 
 if TYPE_CHECKING:
     from turnwise.assist.labelling.labelling import Labelling
@@ -219,6 +220,7 @@ def finish_command(
 
 
 def _open(folder: Path) -> "Labelling":
+    require("pyarrow", "sklearn", extra="map")
     from turnwise.assist.labelling.labelling import Labelling
 
     return Labelling.open(folder)

@@ -10,6 +10,7 @@ import turnwise
 from turnwise.cli.options import AsJson, OptionalModel, Seed, Speakers, Splits
 from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.cli.project import model_or_default, project_part
+from turnwise.core.imports import require
 
 if TYPE_CHECKING:
     from turnwise.assist.map.utterance_map import UtteranceMap
@@ -54,6 +55,7 @@ def map_command(
 
     Example: `turnwise map stores/our-logs --speaker user --out map` and open `map/map.html`.
     """
+    require("pyarrow", "sklearn", extra="map")
     from turnwise.assist.map.utterance_map import UtteranceMap, check_output_folder
     from turnwise.core.dialogue import USER
     from turnwise.corpus.store import require_speakers

@@ -24,6 +24,7 @@ from turnwise.cli.options import (
     out_file,
 )
 from turnwise.cli.output import excerpt, facts, lines, message, progress_bar, show
+from turnwise.core.imports import require
 
 if TYPE_CHECKING:
     from turnwise.evaluation.tasks.compression import TemplateWeightChoice
@@ -95,7 +96,9 @@ def embed_command(
         texts = open_text_source(Path(source), column, split or (), speaker or ())
         from turnwise.assist.search.embedding import embed
         from turnwise.models.loading import load_model
-        from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
+
+        if ":" in model:  # only such names can be those of registered models
+            from turnwise.papers import baselines  # noqa: F401  registers them
 
         with progress_bar() as progress:
             result = embed(load_model(model, compressed=compressed), texts, Path(out), progress=progress, **options)
@@ -232,6 +235,7 @@ def compress_command(
         raise typer.BadParameter("give λ, or a data set to select it on", param_hint="--weight / --dataset")
     if dataset and data is None:
         raise typer.BadParameter("name the folder of data sets", param_hint="--data")
+    require("torch", "pyarrow", extra="train")
     from turnwise.evaluation.tasks.compression import choose_template_weight, set_compression
 
     curve: dict[float, float] = {}
@@ -273,6 +277,7 @@ def coherence_command(
 
     Example: `turnwise coherence stores/our-logs --model reranker --top 50 --out suspects.csv`
     """
+    require("torch", "pyarrow", extra="train")
     corpus = turnwise.read_corpus(store, splits=split or None)
     from turnwise.models.coherence import OutOfPlaceTurn, check_corpus
 

@@ -12,6 +12,7 @@ from turnwise.cli.help import command_group
 from turnwise.cli.options import AsJson, OptionalModel, Rebuild, Splits, TableOut, parse_key_values
 from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.cli.project import model_or_default, project_command, project_part
+from turnwise.core.imports import require
 
 if TYPE_CHECKING:
     from turnwise.assist.responses.responder import Suggestion
@@ -47,6 +48,7 @@ def index_command(
 
     Example: `turnwise responses index stores/our-logs answers.csv --out responses`
     """
+    require("pyarrow", "lancedb", extra="serve")
     from turnwise.assist.responses.answers import read_answers
     from turnwise.corpus.source import CorpusError
     from turnwise.corpus.store import is_store, require_speakers
@@ -115,6 +117,7 @@ def suggest_command(
         condition.setdefault(column, []).append(int(value) if column == "turn" and value.isdecimal() else value)
     if top > k:
         raise typer.BadParameter(f"{top} is more than the {k} retrieved answers", param_hint="--top")
+    require("pyarrow", "lancedb", extra="serve")
     from turnwise.assist.responses.answers import ResponderError
     from turnwise.assist.responses.responder import TABLE
     from turnwise.assist.search.table import VectorTable

@@ -63,11 +63,9 @@ def serve_command(
 
     Example: `turnwise serve --intents intents --port 8000`
     """
-    from turnwise.serve.settings import Limits, ServeSettings, check_installed
-
-    check_installed()
     from turnwise.serve.models import check_settings
     from turnwise.serve.server import run
+    from turnwise.serve.settings import Limits, ServeSettings
 
     parts = project_parts(Project.find())
     settings = ServeSettings(
@@ -90,10 +88,8 @@ def serve_command(
 
 def serve_project(project: Project, port: int) -> None:
     """Serve everything in a project on this machine."""
-    from turnwise.serve.settings import ServeSettings, check_installed
-
-    check_installed()
     from turnwise.serve.server import run
+    from turnwise.serve.settings import ServeSettings
 
     run(ServeSettings(model=project.model, hosts=_LOOPBACK, **project_parts(project)), _LOOPBACK[1], port)
 

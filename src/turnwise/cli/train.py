@@ -10,6 +10,7 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli.options import AsJson, Overrides, Splits, TrainingCorpora
 from turnwise.cli.output import facts, message, progress_bar, show
+from turnwise.core.imports import require
 
 
 def train_command(
@@ -47,6 +48,11 @@ def train_command(
 
     After an interruption the same command with `--resume` continues and ends with the same weights.
     """
+    require("torch", "pyarrow", extra="train")
+    from turnwise.training.recipe_files import read_recipe
+
+    read_recipe(recipe)  # a name that does not exist is refused before torch is imported
+    stores = turnwise.read_corpus(*corpus, splits=split or None)
     from turnwise.evaluation.probe import make_probe
     from turnwise.training.distributed import is_main_process
     from turnwise.training.metrics import read_metrics
@@ -58,7 +64,7 @@ def train_command(
     with progress_bar() as progress:
         turnwise.train(
             loaded,
-            turnwise.read_corpus(*corpus, splits=split or None),
+            stores,
             out,
             resume=resume,
             probe=measure,
@@ -94,7 +100,7 @@ def recipes_command(
 
     Example: `turnwise recipes dse` prints every key of a recipe, for `turnwise train dse --set KEY=VALUE`.
     """
-    from turnwise.training.recipe import summarise_recipes
+    from turnwise.training.recipe_files import summarise_recipes
 
     if name:
         recipe = turnwise.load_recipe(name)
@@ -130,6 +136,7 @@ def glove_command(
 
     Example: `turnwise glove --corpus store --out vectors.txt`, then `turnwise evaluate glove:vectors.txt …`
     """
+    require("torch", "pyarrow", extra="train")
     from turnwise.papers.baselines.word_vectors import train_word_vectors
 
     with progress_bar() as progress:

@@ -1,8 +1,58 @@
-"""Importing what a user names on the command line."""
+"""Importing what a user names on the command line, and packages that may not be installed."""
 
-import importlib
+import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from turnwise.core.errors import TurnwiseError
+
+#: The extra of turnwise that installs a package, by the name that it is imported by.
+EXTRAS = {
+    **dict.fromkeys(("torch", "transformers", "accelerate", "sklearn", "scipy"), "train"),
+    **dict.fromkeys(("pyarrow", "httpx", "charset_normalizer", "phonenumbers", "stdnum"), "corpus"),
+    "lancedb": "serve",
+    **dict.fromkeys(("onnx", "onnxscript"), "onnx"),
+    **dict.fromkeys(("model2vec", "skeletoken"), "static"),
+    **dict.fromkeys(("ray", "lance"), "scale"),
+    "bm25s": "evaluation",
+    "tensorboard": "track",
+    "sentence_transformers": "compare",
+}
+
+
+class MissingPackageError(TurnwiseError, ImportError):
+    """A package of an extra is not installed; the message says how to install it."""
+
+
+@contextmanager
+def explain_missing_packages() -> Iterator[None]:
+    """Turn a failed import of a package of `EXTRAS` into a `MissingPackageError`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if _package(error.name or "") not in EXTRAS:
+            raise
+        raise _missing(str(error.name), EXTRAS[_package(str(error.name))]) from error
+
+
+def require(*packages: str, extra: str) -> None:
+    """Raise a `MissingPackageError` unless packages are installed; they are not imported.
+
+    For commands that need several packages: the message names the extra that installs them all.
+    """
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            raise _missing(name, extra)
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _missing(module: str, extra: str) -> MissingPackageError:
+    return MissingPackageError(f"{module} is not installed: pip install 'turnwise[{extra}]'", name=module)
 
 
 def import_object(name: str) -> Any:

@@ -9,8 +9,11 @@ MINILM = "minilm"
 TURNWISE_SMALL = "turnwise-small"
 TURNWISE_RERANKER = "turnwise-reranker"
 
+#: The model of the package `turnwise-weights-onnx`: turnwise-small as an ONNX graph, which runs without torch.
+TURNWISE_SMALL_INT8 = "turnwise-small-int8"
+
 #: All names that need no folder and no download.
-PACKAGED_MODELS = (TURNWISE_SMALL, TURNWISE_RERANKER, MINILM)
+PACKAGED_MODELS = (TURNWISE_SMALL, TURNWISE_SMALL_INT8, TURNWISE_RERANKER, MINILM)
 
 #: The encoder of every command and class that is not given one.
 DEFAULT_ENCODER = TURNWISE_SMALL

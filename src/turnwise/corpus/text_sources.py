@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.files import sha256
 from turnwise.corpus.source import CorpusError
-from turnwise.corpus.store import Store, is_store, read_corpus, require_speakers
 from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, check_suffix, read_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: What an encoder takes: a text, or a turn, whose speaker it may use.
 EncoderInput = str | tuple[Turn]
@@ -20,20 +20,22 @@ EncoderInput = str | tuple[Turn]
 TextRow = tuple[EncoderInput, tuple[Any, ...]]
 
 #: The columns that identify a turn of a store.
-TURN_SCHEMA = pa.schema(
-    [("dialogue", pa.string()), ("turn", pa.int32()), ("speaker", pa.string()), ("text", pa.string())]
-)
+TURN_COLUMNS = ("dialogue", "turn", "speaker", "text")
 
 
 @dataclass(frozen=True, slots=True)
 class TextSource:
     """Texts that can be read any number of times, always in the same order."""
 
-    #: Of the identifying columns.
-    schema: pa.Schema
+    #: The names of the identifying columns.
+    columns: tuple[str, ...]
     #: Equal for equal texts.
     identity: str
     rows: Callable[[], Iterator[TextRow]]
+
+    def schema(self) -> "pa.Schema":
+        """Return the columns with their types."""
+        return columns_schema(self.columns)
 
 
 def open_text_source(
@@ -47,10 +49,8 @@ def open_text_source(
         splits: for a store, the splits to read; empty: all.
         speakers: for a store, the speakers whose turns to read; empty: all.
     """
-    if path.is_dir() and is_store(path):
-        return _open_store(path, splits, speakers)
     if path.is_dir():
-        raise CorpusError(f"{path} is a folder but not a store: import a log first, by `turnwise corpus import`")
+        return _open_store(path, splits, speakers)
     if not path.is_file():
         raise CorpusError(f"{path} does not exist")
     check_suffix(path, TEXT_FILE_SUFFIXES)
@@ -62,10 +62,21 @@ def open_text_source(
             text = row.text(column)
             yield text, (text,)
 
-    return TextSource(pa.schema([("text", pa.string())]), f"{sha256(path)} {column}", rows)
+    return TextSource(("text",), f"{sha256(path)} {column}", rows)
+
+
+def columns_schema(columns: Sequence[str]) -> "pa.Schema":
+    """Return identifying columns with their types: the number of a turn is an integer, the others are strings."""
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.int32() if name == "turn" else pa.string()) for name in columns])
 
 
 def _open_store(folder: Path, splits: Sequence[str], speakers: Sequence[str]) -> TextSource:
+    from turnwise.corpus.store import Store, is_store, read_corpus, require_speakers
+
+    if not is_store(folder):
+        raise CorpusError(f"{folder} is a folder but not a store: import a log first, by `turnwise corpus import`")
     store = Store(folder)
     require_speakers([store], speakers)
 
@@ -74,11 +85,11 @@ def _open_store(folder: Path, splits: Sequence[str], speakers: Sequence[str]) ->
             if not speakers or row[0][0].speaker in speakers:
                 yield row
 
-    return TextSource(TURN_SCHEMA, f"{store.manifest['generation']} {sorted(splits)} {sorted(speakers)}", rows)
+    return TextSource(TURN_COLUMNS, f"{store.manifest['generation']} {sorted(splits)} {sorted(speakers)}", rows)
 
 
 def turn_rows(dialogues: Iterable[Dialogue]) -> Iterator[tuple[tuple[Turn], tuple[str, int, str, str]]]:
-    """Yield the turns of dialogues, each with the columns of `TURN_SCHEMA`."""
+    """Yield the turns of dialogues, each with the columns of `TURN_COLUMNS`."""
     for dialogue in dialogues:
         for number, turn in enumerate(dialogue.turns):
             yield (turn,), (dialogue.id, number, turn.speaker, turn.text)

@@ -29,9 +29,9 @@ from turnwise.evaluation.tasks.out_of_scope import detect_out_of_scope
 from turnwise.evaluation.tasks.probing import probe_actions, probe_inference
 from turnwise.evaluation.tasks.responses import rank_answers, rank_responses, rerank, rerank_adversarial
 from turnwise.evaluation.tasks.similarity import evaluate_nli, evaluate_retrieval, evaluate_similarity
-from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest
 from turnwise.models.reranker import Reranker
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.training.finetuning import FineTuningSettings
 
 #: Returns the data sets of a protocol; a folder of data sets may hold more than the known ones.
@@ -73,9 +73,9 @@ class ProtocolInput:
         return cast(SupportsScore, self.model.scorer)
 
     @property
-    def trainable(self) -> Encoder:
+    def trainable(self) -> TrainableEncoder:
         """Return the encoder that fine-tuning starts from."""
-        return cast(Encoder, self.model.trainable)
+        return cast(TrainableEncoder, self.model.trainable)
 
     def limit_steps(self, settings: FineTuningSettings) -> FineTuningSettings:
         """Return settings with the steps of the effort."""

@@ -151,6 +151,24 @@ class Compression(nn.Module):
                 indices[rows] = torch.where(nearer, columns + first, indices[rows])
         return self.vectors[indices]
 
+    # ---- vectors
+
+    def retrieve(self, utterances: Vectors) -> Vectors:
+        """Return what `nearest` returns, for arrays."""
+        vectors: Vectors = self.nearest(torch.from_numpy(utterances).to(self.vectors.device)).cpu().numpy()
+        return vectors
+
+    def project(self, templates: Vectors) -> Vectors:
+        """Return t′ of templates' vectors (rows, hidden), of length 1."""
+        with torch.inference_mode():
+            vectors = project_templates(torch.from_numpy(templates).to(self.vectors.device), self.layer)
+            projected: Vectors = vectors.cpu().numpy()
+        return projected
+
+    def mix(self, utterances: Vectors, templates: Vectors) -> Vectors:
+        """Return the vectors of utterances, moved towards those of their templates."""
+        return mix_vectors(utterances, templates, self.template_weight)
+
     # ---- on disk
 
     @property

@@ -23,13 +23,17 @@ from transformers import PreTrainedTokenizerFast
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.exported import StaticBackbone, wrap_tokenizer
+from turnwise.models.backbone.exported import ExportedTokenizer, StaticTable
 from turnwise.models.backbone.inputs import tokenise
-from turnwise.models.backbone.stream import RaggedTokens
-from turnwise.models.encoder import Encoder
+from turnwise.models.backbone.ragged import RaggedTokens
+from turnwise.models.backbone.source import STATIC
+from turnwise.models.encoder import EncoderConfig
+from turnwise.models.exported_encoder import ExportedEncoder
+from turnwise.models.trainable_encoder import TrainableEncoder
 
 #: The size of a vector, and how strongly frequent tokens are weighted down: model2vec's defaults.
 DIMENSIONS = 256
@@ -75,13 +79,13 @@ def sample_corpus(
 
 
 def distil(
-    encoder: Encoder,
+    encoder: TrainableEncoder,
     *,
     dimensions: int | None = DIMENSIONS,
     words: Sequence[str] = (),
     texts: Sequence[str] = (),
     progress: Progress = silent,
-) -> Encoder:
+) -> ExportedEncoder:
     """Return a static encoder, whose vectors are means of token vectors and have length 1 by default.
 
     Args:
@@ -91,13 +95,11 @@ def distil(
         texts: that the table is fitted to; none: the table stays as model2vec makes it.
         progress: reports the number of encoded tokens and texts, and the steps of the fit.
     """
-    try:
+    with explain_missing_packages():
         from model2vec.distill.inference import apply_pca, compute_weights
         from model2vec.tokenizer import clean_and_create_vocabulary
         from skeletoken import TokenizerModel
-    except ImportError as error:
-        raise DistillationError(f"{error.name} is not installed: pip install 'turnwise[static]'") from None
-    config, tokenizer = encoder.backbone.config, encoder.backbone.tokenizer
+    config, tokenizer = encoder.backbone.config, encoder.tokenizer
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise DistillationError(f"{config.model_type} has a tokenizer written in Python, which cannot be distilled")
     with silence_libraries():
@@ -107,19 +109,21 @@ def distil(
         vectors = _encode_tokens(encoder, tokens, progress)
         size = min(dimensions or encoder.hidden, encoder.hidden)
         weights = compute_weights(len(tokens), _SIF_COEFFICIENT)[:, None].astype(np.float32)
-        static_tokenizer = wrap_tokenizer(extended.to_tokenizer())
+        static_tokenizer = ExportedTokenizer.plain(extended.to_tokenizer())
         if texts:
             table = _fit_to_texts(encoder, static_tokenizer, vectors, weights, size, texts, progress)
         else:
             table = apply_pca(vectors, size) * weights
-    static = StaticBackbone(static_tokenizer, table, Path(str(getattr(config, "name_or_path", ""))))
+    folder = Path(str(getattr(config, "name_or_path", "")))
+    static = StaticTable(table, static_tokenizer, folder)
     # means do not depend on positions: speakers are lost, and turns are joined by nothing
-    return Encoder(static, "mean", encoder.max_length, normalise=True, marks=encoder.marks).eval()
+    settings = EncoderConfig(max_length=encoder.max_length, normalise=True, marks=encoder.marks)
+    return ExportedEncoder(static, static_tokenizer, settings, {"model_type": STATIC}, folder)
 
 
-def _encode_tokens(encoder: Encoder, tokens: Sequence[str], progress: Progress) -> Vectors:
+def _encode_tokens(encoder: TrainableEncoder, tokens: Sequence[str], progress: Progress) -> Vectors:
     """Encode each token by itself; an added word is encoded as a text."""
-    composer, ids = encoder.composer, encoder.backbone.tokenizer.get_vocab()
+    composer, ids = encoder.composer, encoder.tokenizer.get_vocab()
     words = iter(encoder.tokenise([token for token in tokens if token not in ids]))
     sequences = [
         composer.history([np.array([ids[token]], np.int32)], ["user"], encoder.max_length)
@@ -131,8 +135,8 @@ def _encode_tokens(encoder: Encoder, tokens: Sequence[str], progress: Progress) 
 
 
 def _fit_to_texts(
-    encoder: Encoder,
-    tokenizer: PreTrainedTokenizerFast,
+    encoder: TrainableEncoder,
+    tokenizer: ExportedTokenizer,
     vectors: Vectors,
     weights: Vectors,
     size: int,

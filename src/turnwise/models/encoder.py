@@ -1,53 +1,49 @@
-"""The encoder: texts and conversations in, vectors out; loaded from and saved as a sentence-transformers folder."""
+"""The encoder: texts and conversations in, vectors out.
+
+`Encoder` is what all encoders have in common, and needs NumPy only. `TrainableEncoder` runs a transformer with torch,
+`ExportedEncoder` what `turnwise export` wrote, without torch; `Encoder.load` imports the one that a folder needs.
+"""
 
 import reprlib
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
-import torch
-from safetensors.torch import load_file
-from torch import nn
-from torch.nn.functional import normalize
 
 from turnwise.core.dialogue import USER, Turn, turn_texts
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
+from turnwise.core.vectors import normalise_vectors
 from turnwise.corpus.membership import TrainingData, save_training_data
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
-from turnwise.models.backbone.backbone import Backbone, PoolerLayer, Pooling, choose_device, evaluation_mode, pool
-from turnwise.models.backbone.exported import ExportedBackbone, OnnxBackbone, StaticBackbone
-from turnwise.models.backbone.inputs import Composer, TurnStyle, tokenise
-from turnwise.models.backbone.source import (
-    BackboneError,
-    load_training_data,
-    locate_model,
-    write_dense,
-    write_modules,
-)
-from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream, token_batches
-from turnwise.models.compression import Compression, TemplateSource, mix_vectors, project_templates
+from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, tokenise
+from turnwise.models.backbone.ragged import RaggedTokens, Tokens, token_batches
+from turnwise.models.backbone.source import DESCRIPTION_FILE, BackboneError, Pooling, load_training_data, locate_model
 from turnwise.models.identity import EncoderId, index_fingerprint
 from turnwise.version import __version__
+
+if TYPE_CHECKING:
+    from turnwise.models.compression import Compression, TemplateSource
 
 #: What can be encoded: a text, or a conversation so far, newest turn last.
 TextOrTurns = str | Sequence[str] | Sequence[Turn]
 
-#: Tokens of one forward pass by device type, and texts tokenised at a time.
-BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
+#: Texts tokenised at a time.
 TOKENISE_BATCH = 16_384
 
-#: In a model's folder: turnwise's own settings, and the folder of semantic compression.
-DESCRIPTION_FILE = "turnwise.json"
+#: In a model's folder: the folder of semantic compression.
 COMPRESSION = "compression"
 
-#: The kinds of exported models, and their backbones.
+#: The kinds of exported models.
 ExportKind = Literal["onnx", "static"]
-_EXPORTED: dict[str, type[ExportedBackbone]] = {"onnx": OnnxBackbone, "static": StaticBackbone}
+
+#: The type, layers and hidden units of a backbone, such as ('bert', 12, 768).
+Architecture = tuple[str, int, int]
 
 
 @dataclass(slots=True)
@@ -119,36 +115,24 @@ def _is_pooler(settings: dict[str, Any]) -> bool:
     return bool(square and settings.get("bias", True)) and str(settings.get("activation_function", "")).endswith("Tanh")
 
 
-class Encoder(nn.Module):
+class Encoder(ABC):
     """Encodes texts and conversations.
 
     Attributes:
-        backbone: the transformer; an `ExportedBackbone` of an exported model can be run, but not trained.
         pooling: how token states become a vector.
         max_length: tokens of an input, including special ones.
         normalise: whether vectors have length 1 by default.
         style: how the turns of a conversation are joined.
         marks: the slot marks of the templates that the model was trained on; `{SLOT}` without any.
-        pooler: SimCSE's layer for the pooling 'cls-mlp'.
         compression: moves vectors towards those of templates; None: off.
         training_data: what is known of the texts that it was trained on; None: nothing.
         name: what it was loaded as, for messages; empty if it was not loaded.
         origin: of an ONNX graph, the fingerprint of the weights that it was exported from; None: unknown.
     """
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        pooling: Pooling = "mean",
-        max_length: int | None = None,
-        normalise: bool = False,
-        style: TurnStyle = "separator",
-        marks: SlotMarks = ONE_MARK,
-    ):
-        super().__init__()
-        self.backbone = backbone
+    def __init__(self, pooling: Pooling, max_length: int, normalise: bool, style: TurnStyle, marks: SlotMarks):
         self.pooling: Pooling = pooling
-        self.max_length = min(max_length or backbone.max_length, backbone.max_length)
+        self.max_length = max_length
         self.normalise = normalise
         self.style: TurnStyle = style
         self.marks = marks
@@ -156,32 +140,63 @@ class Encoder(nn.Module):
         self.training_data: TrainingData | None = None
         self.name = ""
         self.origin: str | None = None
-        exported = isinstance(backbone, ExportedBackbone)  # which contains that layer
-        self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" and not exported else None
+
+    # ---- what it runs
 
     @property
+    @abstractmethod
     def hidden(self) -> int:
         """The size of a vector."""
-        return self.backbone.hidden
+
+    @property
+    @abstractmethod
+    def tokenizer(self) -> AnyTokenizer:
+        """The tokenizer."""
+
+    @property
+    @abstractmethod
+    def device(self) -> str:
+        """The device that it runs on, as torch names it."""
+
+    @property
+    @abstractmethod
+    def architecture(self) -> Architecture:
+        """The type, layers and hidden units of the backbone."""
+
+    @abstractmethod
+    def configuration(self) -> str:
+        """Return the configuration of the backbone, for fingerprints."""
+
+    @abstractmethod
+    def digest(self, *texts: str) -> str:
+        """Return a hash of all weights and of texts."""
+
+    @abstractmethod
+    def weights_fingerprint(self) -> str:
+        """Return a hash of weights and vocabulary: the same on every device, with every version of a library.
+
+        Configuration and tokenizer are left out where it is up to a library how they are written.
+        """
+
+    @abstractmethod
+    def _encode_batch(self, batch: RaggedTokens) -> Vectors:
+        """Return vectors (sequences, hidden), not normalised, of sequences that have at least one token each."""
+
+    @property
+    @abstractmethod
+    def _batch_tokens(self) -> int:
+        """The default number of tokens of one forward pass."""
 
     @property
     def composer(self) -> Composer:
         """Composes the token sequences of this encoder."""
-        return Composer.of(self.backbone.tokenizer, self.style)
+        return Composer.of(self.tokenizer, self.style)
 
     def identify(self, max_length: int | None = None) -> EncoderId:
         """Return what identifies its vectors of inputs of `max_length` tokens (None: its limit) in an index."""
         return EncoderId(self.name, index_fingerprint(self, max_length))
 
     # ---- encoding
-
-    def forward(self, stream: TokenStream) -> torch.Tensor:
-        """Return vectors (sequences, hidden) in input order."""
-        if isinstance(self.backbone, ExportedBackbone):
-            return self.backbone.vectors(stream)
-        states = self.backbone(stream, "first-last" if self.pooling == "first-last" else "last")
-        vectors = pool(states, stream, self.pooling)
-        return vectors if self.pooler is None else self.pooler(vectors)
 
     def encode(
         self,
@@ -217,14 +232,14 @@ class Encoder(nn.Module):
             return self._encode(items, unit, *options)
         utterances = self._encode(items, True, *options)
         templates = self.encode_templates(items, self.compression, self.compression.source, *options, utterances)
-        vectors = mix_vectors(utterances, templates, self.compression.template_weight)
-        return normalize(torch.from_numpy(vectors), dim=1).numpy() if unit else vectors
+        vectors = self.compression.mix(utterances, templates)
+        return normalise_vectors(vectors) if unit else vectors
 
     def encode_templates(
         self,
         items: Sequence[TextOrTurns],
-        compression: Compression,
-        source: TemplateSource,
+        compression: "Compression",
+        source: "TemplateSource",
         max_length: int | None = None,
         batch_tokens: int | None = None,
         progress: Progress = silent,
@@ -234,15 +249,10 @@ class Encoder(nn.Module):
 
         `utterances` are the inputs' own vectors, of length 1, if known; for the rest see `encode` and `Compression`.
         """
-        device, options = compression.vectors.device, (max_length, batch_tokens, progress)
+        options = (max_length, batch_tokens, progress)
         if source == "retrieved":
-            queries = self._encode(items, True, *options) if utterances is None else utterances
-            return compression.nearest(torch.from_numpy(queries).to(device)).cpu().numpy()
-        templates = compression.templates_of(items, source)
-        vectors = torch.from_numpy(self._encode(templates, False, *options)).to(device)
-        with torch.inference_mode():
-            projected: Vectors = project_templates(vectors, compression.layer).cpu().numpy()
-        return projected
+            return compression.retrieve(self._encode(items, True, *options) if utterances is None else utterances)
+        return compression.project(self._encode(compression.templates_of(items, source), False, *options))
 
     def _encode(
         self,
@@ -275,20 +285,17 @@ class Encoder(nn.Module):
     ) -> Vectors:
         """Return vectors (sequences, hidden) of token sequences from `tokenise`, without compression; see `encode`."""
         vectors = np.zeros((len(sequences), self.hidden), np.float32)
-        budget = batch_tokens or BATCH_TOKENS.get(self.backbone.device.type, BATCH_TOKENS["cuda"])
         unit = self.normalise if normalise is None else normalise
         # by token length: sequences of a pass are similar, and the longest come last, when memory is warm
         ragged = RaggedTokens.of(sequences)
         lengths = ragged.lengths
         order = np.argsort(lengths, kind="stable")
         order = order[lengths[order] > 0]  # without any token (some tokenizers add no special ones): zeros
-        with evaluation_mode(self):
-            for start, end in token_batches(lengths[order], budget):
-                rows = order[start:end]
-                with torch.inference_mode():
-                    encoded = self(TokenStream.of(ragged.take(rows))).float()
-                    vectors[rows] = (normalize(encoded, dim=1) if unit else encoded).cpu().numpy()
-                progress("encoding", len(sequences) - len(order) + end, len(sequences))
+        for start, end in token_batches(lengths[order], batch_tokens or self._batch_tokens):
+            rows = order[start:end]
+            encoded = self._encode_batch(ragged.take(rows))
+            vectors[rows] = normalise_vectors(encoded) if unit else encoded
+            progress("encoding", len(sequences) - len(order) + end, len(sequences))
         return vectors
 
     def tokenise(self, items: Sequence[TextOrTurns], max_length: int | None = None) -> RaggedTokens:
@@ -297,9 +304,9 @@ class Encoder(nn.Module):
         composer = self.composer
         texts = [item for item in items if isinstance(item, str)]
         if len(texts) == len(items) and not composer.roles:  # all at once
-            return composer.texts(tokenise(self.backbone.tokenizer, texts), longest)
+            return composer.texts(tokenise(self.tokenizer, texts), longest)
         histories = [_turns_of(item, self.style) for item in items]
-        tokens = iter(tokenise(self.backbone.tokenizer, [text for turns in histories for _, text in turns]))
+        tokens = iter(tokenise(self.tokenizer, [text for turns in histories for _, text in turns]))
         return RaggedTokens.of(
             [composer.history([next(tokens) for _ in turns], [who for who, _ in turns], longest) for turns in histories]
         )
@@ -308,65 +315,52 @@ class Encoder(nn.Module):
 
     @classmethod
     def load(
-        cls,
-        name: str | Path,
-        *,
-        device: str | torch.device | None = None,
-        pooling: Pooling | None = None,
-        compressed: bool = False,
-    ) -> "Encoder":
+        cls, name: str | Path, *, device: Any = None, pooling: Pooling | None = None, compressed: bool = False
+    ) -> Self:
         """Load an encoder: 'turnwise-small', 'minilm', a folder, or a Hugging Face id.
 
-        A sentence-transformers folder keeps its pooling; a plain backbone gets mean pooling. An ONNX folder of
-        `turnwise export` is run by onnxruntime on the CPU, with as many threads as torch uses. Static folders may also
-        be model2vec's.
+        A sentence-transformers folder keeps its pooling; a plain backbone gets mean pooling. A folder of `turnwise
+        export` runs without torch on the CPU, with `OMP_NUM_THREADS` threads or one for each core. Static folders may
+        also be model2vec's.
 
         Args:
             name: of the model.
-            device: None: a GPU if there is one.
+            device: a name such as 'cuda:0' or a torch device; None: a GPU if there is one.
             pooling: replaces the model's own.
             compressed: apply TaDSE's semantic compression, as configured in the folder.
         """
         folder = locate_model(name)
         config = EncoderConfig.read(folder)
-        if config.exported:
-            _check_exported(folder, config, device, pooling)
-        backbone = (_EXPORTED[config.exported] if config.exported else Backbone).load(folder / config.path)
-        chosen = pooling or config.pooling
-        encoder = cls(backbone, chosen, config.max_length, config.normalise, config.style, config.marks)
-        if encoder.pooler is not None and config.dense:
-            weights = load_file(folder / config.dense / "model.safetensors")
-            state = {key.removeprefix("linear."): value for key, value in weights.items()}
-            encoder.pooler.linear.load_state_dict(state)
+        kind = _class_of(config)
+        if not issubclass(kind, cls):
+            raise BackboneError(
+                f"{folder} is {describe_export(config.exported)}, which runs but cannot be trained or changed: use the "
+                "model that it was exported from"
+            )
+        encoder = kind.from_folder(folder, config, device, pooling)
         encoder.training_data = load_training_data(folder)
         encoder.name, encoder.origin = str(name), config.origin
         if compressed:
-            encoder.compression = Compression.load(folder / COMPRESSION)
-        if config.exported:  # a static table is faster than the transfer of tokens to a GPU: there only on request
-            return encoder.to(device or "cpu").eval()
-        return encoder.to(choose_device(backbone, device)).eval()
+            from turnwise.models.compression import Compression
+
+            encoder.compression = Compression.load(folder / COMPRESSION).to(encoder.device)
+        return encoder
+
+    @classmethod
+    @abstractmethod
+    def from_folder(cls, folder: Path, config: EncoderConfig, device: Any, pooling: Pooling | None) -> Self:
+        """Load what the folder says about the model itself; for the rest see `load`."""
 
     def save(self, folder: Path | str, card: str | None = None) -> None:
-        """Write a sentence-transformers folder, which `SentenceTransformer(folder)` and `Encoder.load` both read.
+        """Write a folder that `Encoder.load` reads; `SentenceTransformer(folder)` reads it, too, unless it is ONNX.
 
-        An ONNX model is readable by `Encoder.load` alone. Semantic compression is written if it is on; an older one in
-        the folder is removed. `card` is the model card, as Markdown.
+        Semantic compression is written if it is on; an older one in the folder is removed. `card` is the model card, as
+        Markdown.
         """
-        if self.pooling == "first-last" and not isinstance(self.backbone, ExportedBackbone):
-            raise BackboneError(
-                "an encoder with 'first-last' pooling cannot be saved: sentence-transformers has no such pooling; "
-                "save it with another one, and choose 'first-last' when you load it"
-            )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         settings: dict[str, Any] = {"turnwise": __version__, "style": self.style, "slots": self.marks.names}
-        if isinstance(self.backbone, ExportedBackbone):
-            self.backbone.save(folder, self.normalise)
-            settings |= {"kind": self.backbone.kind, "pooling": self.pooling}
-            settings |= {"max_length": self.max_length, "normalise": self.normalise, "origin": self.origin}
-        else:
-            self._save_modules(folder)
-        write_json(folder / DESCRIPTION_FILE, settings)
+        write_json(folder / DESCRIPTION_FILE, settings | self._save_model(folder))
         save_training_data(self.training_data, folder)
         # another model's compression would not fit
         shutil.rmtree(folder / COMPRESSION, ignore_errors=True)
@@ -375,17 +369,9 @@ class Encoder(nn.Module):
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
 
-    def _save_modules(self, folder: Path) -> None:
-        self.backbone.save_transformer(folder, self.max_length)
-        modules = ["Transformer", "Pooling"] + ["Dense"] * (self.pooler is not None) + ["Normalize"] * self.normalise
-        write_modules(folder, [f"models.{name}" for name in modules])
-        pooling = "cls" if self.pooling == "cls-mlp" else self.pooling
-        modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "mean_sqrt_len_tokens": ""}
-        settings = {f"pooling_mode_{mode}": name == pooling for mode, name in modes.items()}
-        write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": self.hidden, **settings})
-        if self.pooler is not None:
-            write_dense(folder / "2_Dense", self.pooler.linear, "activation.Tanh")
-        write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+    @abstractmethod
+    def _save_model(self, folder: Path) -> dict[str, Any]:
+        """Write the model itself into an existing folder; return further settings for `turnwise.json`."""
 
 
 def _check_inputs(items: Sequence[TextOrTurns]) -> None:
@@ -414,18 +400,17 @@ def _turns_of(item: TextOrTurns, style: TurnStyle) -> list[tuple[str, str]]:
     return list(zip(speakers, texts, strict=True))
 
 
-def _check_exported(
-    folder: Path, config: EncoderConfig, device: str | torch.device | None, pooling: Pooling | None
-) -> None:
-    """Make sure that a pooling and a device fit an exported model."""
-    if pooling not in (None, config.pooling):
-        if config.exported == "static":
-            raise BackboneError(f"{folder} is a table of token vectors, whose pooling is 'mean': leave {pooling!r} out")
-        raise BackboneError(
-            f"{folder} was exported with the pooling {config.pooling!r}, which is part of its graph: export the "
-            f"model again with --pooling {pooling}"
-        )
-    if config.exported == "onnx" and device is not None and torch.device(device).type != "cpu":
-        raise BackboneError(
-            f"{folder} is an ONNX model, which runs on the CPU only: on {device} use the model that it was made of"
-        )
+def describe_export(kind: ExportKind | None) -> str:
+    """Return the name of a kind of exported models, for messages."""
+    return "a static model (a table of token vectors)" if kind == "static" else "an ONNX model"
+
+
+def _class_of(config: EncoderConfig) -> type[Encoder]:
+    """Return the class of a folder's encoder; importing it may need torch."""
+    if config.exported:
+        from turnwise.models.exported_encoder import ExportedEncoder
+
+        return ExportedEncoder
+    from turnwise.models.trainable_encoder import TrainableEncoder
+
+    return TrainableEncoder

@@ -21,21 +21,23 @@ from torch.nn.functional import normalize
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json
+from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
-from turnwise.models.backbone.backbone import PoolerLayer, Pooling
+from turnwise.models.backbone.backbone import PoolerLayer
 from turnwise.models.backbone.exported import (
     ONNX_FILE,
     ONNX_INPUTS,
     ONNX_UNNORMALISED,
     ONNX_VECTOR,
     STATIC_FILE,
-    ExportedBackbone,
-    OnnxBackbone,
+    ExportedTokenizer,
     OnnxGraph,
 )
+from turnwise.models.backbone.source import DESCRIPTION_FILE, Pooling
 from turnwise.models.distillation import DIMENSIONS, distil, silence_libraries
-from turnwise.models.encoder import DESCRIPTION_FILE, Encoder
-from turnwise.models.identity import weights_fingerprint
+from turnwise.models.encoder import Encoder, EncoderConfig
+from turnwise.models.exported_encoder import ExportedEncoder
+from turnwise.models.trainable_encoder import TrainableEncoder
 
 ExportFormat = Literal["onnx", "onnx-int8", "static"]
 FORMATS: tuple[str, ...] = get_args(ExportFormat)
@@ -105,8 +107,8 @@ def export(
         progress: reports the steps.
     """
     folder = Path(folder)
-    if isinstance(encoder.backbone, ExportedBackbone):
-        raise ExportError(f"{encoder.backbone.folder} is already exported: export the model that it was made of")
+    if not isinstance(encoder, TrainableEncoder):
+        raise ExportError(f"{encoder.name or 'the model'} is already exported: export the model that it was made of")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not _holds(folder, kind):
             raise ExportError(f"{folder} holds something else: choose a new or empty folder")
@@ -119,7 +121,7 @@ def export(
     table = distil(encoder, dimensions=dimensions, words=words, texts=texts, progress=progress)
     table.training_data = encoder.training_data
     table.save(folder)
-    return ExportResult(folder, (folder / STATIC_FILE).stat().st_size, None, None, len(table.backbone.tokenizer))
+    return ExportResult(folder, (folder / STATIC_FILE).stat().st_size, None, None, len(table.tokenizer))
 
 
 def _holds(folder: Path, kind: ExportFormat) -> bool:
@@ -128,7 +130,7 @@ def _holds(folder: Path, kind: ExportFormat) -> bool:
     return path.is_file() and read_json(path).get("kind") == kind.partition("-")[0]
 
 
-def _export_graph(encoder: Encoder, folder: Path, kind: ExportFormat, progress: Progress) -> ExportResult:
+def _export_graph(encoder: TrainableEncoder, folder: Path, kind: ExportFormat, progress: Progress) -> ExportResult:
     _check_onnx(encoder)
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / ONNX_FILE
@@ -139,10 +141,18 @@ def _export_graph(encoder: Encoder, folder: Path, kind: ExportFormat, progress: 
                 progress(f"exporting: {kind}, quantising", 1, 3)
                 _quantise(path)
         progress(f"exporting: {kind}, comparing", 2, 3)
-        backbone = OnnxBackbone(encoder.backbone.config, encoder.backbone.tokenizer, OnnxGraph(path))
-        settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style, encoder.marks)
-        graph = Encoder(backbone, *settings).eval()
-        graph.training_data, graph.origin = encoder.training_data, weights_fingerprint(encoder)
+        encoder.backbone.config.save_pretrained(temporary)
+        encoder.tokenizer.save_pretrained(temporary)
+        settings = EncoderConfig(
+            pooling=encoder.pooling,
+            max_length=encoder.max_length,
+            normalise=encoder.normalise,
+            style=encoder.style,
+            marks=encoder.marks,
+        )
+        tokenizer, config = ExportedTokenizer.load(path.parent), read_json(path.with_name("config.json"))
+        graph = ExportedEncoder(OnnxGraph(path), tokenizer, settings, config, folder)
+        graph.training_data, graph.origin = encoder.training_data, encoder.weights_fingerprint()
         difference, cosine = _compare(encoder, graph)
         if kind == "onnx" and not difference <= _TOLERANCE:  # also if it is NaN
             raise ExportError(
@@ -155,24 +165,21 @@ def _export_graph(encoder: Encoder, folder: Path, kind: ExportFormat, progress: 
         return ExportResult(folder, path.stat().st_size, difference, cosine)
 
 
-def _check_onnx(encoder: Encoder) -> None:
+def _check_onnx(encoder: TrainableEncoder) -> None:
     size = sum(weight.numel() for weight in encoder.parameters()) * 4
     if size > _MAX_BYTES:
         raise ExportError(
             f"the model has {size / 2**30:.1f} GiB of weights, and one ONNX file holds 2: it cannot be exported"
         )
-    try:
-        import onnx  # noqa: F401 (torch's exporter and the quantiser report less clearly that they are missing)
-        import onnxruntime  # noqa: F401
+    with explain_missing_packages():  # torch's exporter and the quantiser report less clearly that they are missing
+        import onnx  # noqa: F401
         import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ExportError(f"{error.name} is not installed: pip install 'turnwise[onnx]'") from None
 
 
 class _PaddedEncoder(nn.Module):
     """An encoder as a function of padded rows, which becomes the graph."""
 
-    def __init__(self, encoder: Encoder):
+    def __init__(self, encoder: TrainableEncoder):
         super().__init__()
         self.backbone = copy.deepcopy(encoder.backbone).cpu().float()
         self.backbone.model.set_attn_implementation("eager")  # plain matrix products, which every runtime supports
@@ -198,7 +205,7 @@ class _PaddedEncoder(nn.Module):
         return (states * mask).sum(1) / mask.sum(1)
 
 
-def _write_graph(encoder: Encoder, path: Path) -> None:
+def _write_graph(encoder: TrainableEncoder, path: Path) -> None:
     module = _PaddedEncoder(encoder).eval()
     ids = torch.full((2, 8), 5)
     mask = torch.ones_like(ids)

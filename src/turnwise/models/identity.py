@@ -20,7 +20,6 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.types import SupportsEncode, Vectors
 
 if TYPE_CHECKING:  # a search table compares encoders before anything heavy is imported
-    from turnwise.models.backbone.backbone import Backbone
     from turnwise.models.encoder import Encoder
     from turnwise.models.reranker import Reranker
 
@@ -139,18 +138,8 @@ def encoder_fingerprint(encoder: "Encoder") -> str:
     """Return a hash of all that determines an encoder's vectors: weights, vocabulary and settings."""
     settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
     compression = "" if encoder.compression is None else encoder.compression.description()
-    return digest_model(encoder, repr(settings), *_describe(encoder.backbone), compression)
-
-
-def weights_fingerprint(encoder: "Encoder") -> str:
-    """Return a hash of an encoder's weights and vocabulary: the same on every device, with every version of a library.
-
-    Configuration and tokenizer are left out where it is up to a library how they are written.
-    """
-    backbone = encoder.backbone
-    vocabulary = json.dumps(sorted(backbone.tokenizer.get_vocab().items()))
-    weights = digest_model(backbone, str(backbone.config.model_type), vocabulary)
-    return digest_model(None, weights, digest_model(encoder.pooler))
+    definition = (encoder.configuration(), _tokenizer_text(encoder.tokenizer))
+    return encoder.digest(repr(settings), *definition, compression)
 
 
 def index_fingerprint(encoder: "Encoder", max_length: int | None = None) -> str:
@@ -162,17 +151,23 @@ def index_fingerprint(encoder: "Encoder", max_length: int | None = None) -> str:
     settings = repr((encoder.pooling, longest, encoder.style))
     compression = encoder.compression
     compressed = "" if compression is None else digest_model(compression, compression.description())
-    return digest_model(None, encoder.origin or weights_fingerprint(encoder), settings, compressed)
+    return digest_model(None, encoder.origin or encoder.weights_fingerprint(), settings, compressed)
 
 
 def reranker_fingerprint(reranker: "Reranker") -> str:
     """Return a hash of all that determines a re-ranker's scores: weights, heads, vocabulary, lengths."""
     settings = (sorted(reranker.heads), reranker.max_length, reranker.window)
-    return digest_model(reranker, repr(settings), *_describe(reranker.backbone))
+    backbone = reranker.backbone
+    return digest_model(reranker, repr(settings), backbone.config.to_json_string(), _tokenizer_text(backbone.tokenizer))
 
 
-def _describe(backbone: "Backbone") -> tuple[str, str]:
-    return backbone.config.to_json_string(), json.dumps(tokenizer_definition(backbone.tokenizer), sort_keys=True)
+def vocabulary_text(tokenizer: Any) -> str:
+    """Return the vocabulary of a tokenizer, for fingerprints."""
+    return json.dumps(sorted(tokenizer.get_vocab().items()))
+
+
+def _tokenizer_text(tokenizer: Any) -> str:
+    return json.dumps(tokenizer_definition(tokenizer), sort_keys=True)
 
 
 def tokenizer_definition(tokenizer: Any) -> dict[str, Any]:

@@ -8,24 +8,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.imports import import_object
+from turnwise.core.imports import explain_missing_packages, import_object
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
+from turnwise.core.vectors import normalise_vectors
 from turnwise.corpus.membership import TrainingData
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
-from turnwise.models.backbone.backbone import Backbone, Pooling
-from turnwise.models.backbone.exported import ExportedBackbone
-from turnwise.models.backbone.source import locate_model
-from turnwise.models.compression import Compression, TemplateSource
-from turnwise.models.encoder import COMPRESSION, Encoder
+from turnwise.models.backbone.source import Pooling, is_reranker, locate_model
+from turnwise.models.encoder import COMPRESSION, Architecture, Encoder
+from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.identity import digest_model, encoder_fingerprint, reranker_fingerprint
 from turnwise.models.model_card import short_name
-from turnwise.models.reranker import Reranker, is_reranker
+
+if TYPE_CHECKING:
+    from turnwise.models.compression import Compression, TemplateSource
+    from turnwise.models.trainable_encoder import TrainableEncoder
 
 #: Loads a model from what follows the scheme in its name.
 Loader = Callable[[str], Any]
@@ -35,9 +37,6 @@ FitPostprocessor = Callable[[SupportsEncode, Sequence[str]], Any]
 
 _LOADERS: dict[str, Loader] = {}
 _POSTPROCESSORS: dict[str, FitPostprocessor] = {}
-
-#: The type, layers and hidden units of a backbone, such as ('bert', 12, 768).
-Architecture = tuple[str, int, int]
 
 
 class ModelError(TurnwiseError):
@@ -51,11 +50,11 @@ class ModelUnderTest:
     name: str  # for reports
     encoder: SupportsEncode | None  # None for a re-ranker
     scorer: SupportsScore | None  # None for an encoder
-    trainable: Encoder | None  # the encoder that fine-tuning starts from; None if it cannot be trained
+    trainable: "TrainableEncoder | None"  # the encoder that fine-tuning starts from; None if it cannot be trained
     fingerprint: str | None  # equal for equal vectors; None if unknown, and then nothing is cached on disk
     backbones: tuple[Architecture | None, ...] = (None,)  # of encoder and re-ranker; None: unknown
     #: Encoders of the inputs' templates, by the templates' source; empty for a model without templates.
-    templates: Mapping[TemplateSource, SupportsEncode] = field(default_factory=dict)
+    templates: "Mapping[TemplateSource, SupportsEncode]" = field(default_factory=dict)
     #: Equal for equal template vectors of models with one fingerprint; None if unknown.
     templates_fingerprint: str | None = None
     marks: SlotMarks = ONE_MARK  # the slot marks in the templates that the model was trained on
@@ -107,6 +106,8 @@ def load_folder(
     if is_reranker(locate_model(folder)):
         if pooling is not None or compressed:
             raise ModelError(f"{name} is a re-ranker: it gives no vectors that could be pooled or compressed")
+        from turnwise.models.reranker import Reranker
+
         return wrap_model(Reranker.load(folder), name)
     encoder = Encoder.load(folder, pooling=pooling, compressed=compressed)
     if compressed:  # fine-tuning would not see the compression
@@ -115,7 +116,9 @@ def load_folder(
     compression_folder = locate_model(folder) / COMPRESSION
     if pooling is not None or not compression_folder.is_dir():
         return model
-    compression = Compression.load(compression_folder).to(encoder.backbone.device)
+    from turnwise.models.compression import Compression
+
+    compression = Compression.load(compression_folder).to(encoder.device)
     return replace(
         model,
         templates={source: TemplateEncoder(encoder, compression, source) for source in compression.sources},
@@ -133,15 +136,11 @@ def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
         return model
     name = name or type(model).__name__
     if isinstance(model, Encoder):
-        trainable = None if isinstance(model.backbone, ExportedBackbone) else model
-        fingerprint = encoder_fingerprint(model)
-        backbones, training = _backbones(model.backbone), model.training_data
+        trainable = None if isinstance(model, ExportedEncoder) else cast("TrainableEncoder", model)
+        fingerprint, backbones, training = encoder_fingerprint(model), (model.architecture,), model.training_data
         return ModelUnderTest(
             name, model, None, trainable, fingerprint, backbones, marks=model.marks, training_data=training
         )
-    if isinstance(model, Reranker):
-        fingerprint, backbones = reranker_fingerprint(model), _backbones(model.backbone)
-        return ModelUnderTest(name, None, model, None, fingerprint, backbones, training_data=model.training_data)
     if type(model).__module__.startswith("sentence_transformers") and hasattr(model, "encode"):
         fingerprint = digest_model(model, str(model))
         return ModelUnderTest(name, SentenceTransformerEncoder(model), None, None, fingerprint)
@@ -151,13 +150,23 @@ def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
     own = getattr(model, "fingerprint", None)
     declared = str(own) if own is not None else None
     if not hasattr(model, "encode") and hasattr(model, "score"):
-        return ModelUnderTest(name, None, model, None, declared)
+        return _wrap_scorer(model, name, declared)
     function = getattr(model, "encode", model)
     if not callable(function):
         raise ModelError(
             f"{name} is not a model: it has neither encode(texts) nor score(context, candidates), and is not a function"
         )
     return ModelUnderTest(name, FunctionEncoder(function), None, None, declared)
+
+
+def _wrap_scorer(model: Any, name: str, fingerprint: str | None) -> ModelUnderTest:
+    from turnwise.models.reranker import Reranker
+
+    if not isinstance(model, Reranker):
+        return ModelUnderTest(name, None, model, None, fingerprint)
+    backbones = (model.backbone.architecture,)
+    fingerprint = reranker_fingerprint(model)
+    return ModelUnderTest(name, None, model, None, fingerprint, backbones, training_data=model.training_data)
 
 
 def postprocess_model(model: ModelUnderTest, kind: str, texts: Iterable[str]) -> ModelUnderTest:
@@ -200,10 +209,10 @@ def with_reranker(model: ModelUnderTest, reranker: ModelUnderTest) -> ModelUnder
 class TemplateEncoder:
     """Encodes the templates of inputs, as semantic compression mixes them in."""
 
-    def __init__(self, encoder: Encoder, compression: Compression, source: TemplateSource):
+    def __init__(self, encoder: Encoder, compression: "Compression", source: "TemplateSource"):
         self._encoder = encoder
         self._compression = compression
-        self._source: TemplateSource = source
+        self._source = source
 
     def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
         """Return vectors of length 1 (inputs, hidden)."""
@@ -267,7 +276,7 @@ class FunctionEncoder:
                 f"the function returned {vectors.shape} for {len(inputs)} texts: expected finite numbers (texts, size)"
             )
         if normalise:
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            vectors = normalise_vectors(vectors)
         return vectors
 
 
@@ -278,10 +287,8 @@ def _join_turns(item: Any, separator: str) -> str:
 
 
 def _load_sentence_transformer(name: str) -> Any:
-    try:
+    with explain_missing_packages():
         from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise ModelError("sentence-transformers is not installed: pip install 'turnwise[compare]'") from None
     try:
         return SentenceTransformer(name)
     except (OSError, ValueError) as error:
@@ -301,7 +308,3 @@ def _import_function(name: str) -> Any:
 def _known_training_data(model: ModelUnderTest) -> TrainingData:
     unknown = TrainingData(statements=(f"nothing is known of the training data of {short_name(model.name)}",))
     return model.training_data or unknown
-
-
-def _backbones(backbone: Backbone) -> tuple[Architecture, ...]:
-    return ((backbone.config.model_type, backbone.layers, backbone.hidden),)

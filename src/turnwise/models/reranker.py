@@ -34,16 +34,20 @@ from turnwise.models.backbone.inputs import (
     selection_input,
     tokenise,
 )
+from turnwise.models.backbone.ragged import Tokens, token_batches
 from turnwise.models.backbone.source import (
+    DESCRIPTION_FILE,
     BackboneError,
+    is_reranker,
     load_training_data,
     locate_model,
     write_dense,
     write_modules,
 )
-from turnwise.models.backbone.stream import Tokens, TokenStream, token_batches
+from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.coherence import PositionScores, TurnOrder, out_of_place_scores, placement_scores, predict_orders
-from turnwise.models.encoder import BATCH_TOKENS, COMPRESSION, DESCRIPTION_FILE
+from turnwise.models.encoder import COMPRESSION
+from turnwise.models.trainable_encoder import BATCH_TOKENS
 from turnwise.version import __version__
 
 _HEADS_FILE = "heads.safetensors"
@@ -267,12 +271,6 @@ class Reranker(nn.Module):
         assert isinstance(head, nn.Linear)
         write_dense(folder / "2_Dense", head, "linear.Identity", **names)
         write_json(folder / "config_sentence_transformers.json", kind)
-
-
-def is_reranker(folder: Path) -> bool:
-    """Return whether a folder holds a turnwise re-ranker."""
-    path = folder / DESCRIPTION_FILE
-    return path.is_file() and read_json(path).get("kind") == "reranker"
 
 
 def pair_text(context: Conversation, candidate: str) -> tuple[str, str]:

@@ -11,9 +11,9 @@ import torch
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.membership import TrainingData
-from turnwise.models.encoder import Encoder
 from turnwise.models.identity import tokenizer_definition
 from turnwise.models.reranker import Reranker
+from turnwise.models.trainable_encoder import TrainableEncoder
 
 #: Keys of a configuration that do not change the vectors of given weights.
 _KEYS_WITHOUT_EFFECT = {
@@ -23,7 +23,7 @@ _KEYS_WITHOUT_EFFECT = {
 
 
 #: Two encoders, or two re-rankers.
-AnyModel = TypeVar("AnyModel", bound=Encoder | Reranker)
+AnyModel = TypeVar("AnyModel", bound=TrainableEncoder | Reranker)
 
 
 class SoupError(TurnwiseError):
@@ -60,9 +60,9 @@ def check_ratio(ratio: float) -> None:
         raise SoupError(f"the ratio must be between 0 (the first model) and 1 (the second model), got {ratio:g}")
 
 
-def check_same_architecture(first: Encoder | Reranker, second: Encoder | Reranker) -> None:
+def check_same_architecture(first: TrainableEncoder | Reranker, second: TrainableEncoder | Reranker) -> None:
     """Raise a SoupError if two models differ in more than their weights and their maximum length."""
-    if isinstance(first, Encoder) != isinstance(second, Encoder):
+    if isinstance(first, TrainableEncoder) != isinstance(second, TrainableEncoder):
         raise SoupError("an encoder and a re-ranker cannot be averaged: give two of a kind")
     ours, theirs = _settings(first), _settings(second)
     differences = [f"{name} {ours[name]!r} and {theirs[name]!r}" for name in ours if ours[name] != theirs[name]]
@@ -81,7 +81,7 @@ def check_same_architecture(first: Encoder | Reranker, second: Encoder | Reranke
         )
 
 
-def _settings(model: Encoder | Reranker) -> dict[str, Any]:
+def _settings(model: TrainableEncoder | Reranker) -> dict[str, Any]:
     """Return the settings that two models must share."""
     tokens = {"special tokens": model.backbone.tokenizer.special_tokens_map}
     if isinstance(model, Reranker):
@@ -90,13 +90,13 @@ def _settings(model: Encoder | Reranker) -> dict[str, Any]:
     return {**own, **tokens}
 
 
-def _differing_tokenizer_parts(first: Encoder | Reranker, second: Encoder | Reranker) -> list[str]:
+def _differing_tokenizer_parts(first: TrainableEncoder | Reranker, second: TrainableEncoder | Reranker) -> list[str]:
     ours, theirs = (tokenizer_definition(model.backbone.tokenizer) for model in (first, second))
     parts = [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]
     return list(dict.fromkeys("vocabulary" if name in ("model", "added_tokens") else name for name in parts))
 
 
-def _differing_weights(first: Encoder | Reranker, second: Encoder | Reranker) -> list[str]:
+def _differing_weights(first: TrainableEncoder | Reranker, second: TrainableEncoder | Reranker) -> list[str]:
     """Return the weights that only one model has, that differ in shape, and integer buffers that differ in value."""
     ours, theirs = first.state_dict(), second.state_dict()
     differences = [f"{name}, which only one has" for name in sorted(ours.keys() ^ theirs.keys())]
@@ -109,7 +109,7 @@ def _differing_weights(first: Encoder | Reranker, second: Encoder | Reranker) ->
     return differences
 
 
-def _differing_config_keys(first: Encoder | Reranker, second: Encoder | Reranker) -> list[str]:
+def _differing_config_keys(first: TrainableEncoder | Reranker, second: TrainableEncoder | Reranker) -> list[str]:
     """Return the configuration keys that change what equal weights compute, such as the number of attention heads."""
     ours, theirs = (model.backbone.model.config.to_dict() for model in (first, second))
     keys = [

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch.nn.functional import normalize
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, Vectors
+from turnwise.core.vectors import normalise_vectors
 from turnwise.models.identity import EncoderId
 
 #: Inputs encoded between two writes: what an interruption can cost.
@@ -55,7 +54,7 @@ class VectorCache:
             self._progress("encoding", first + len(portion), len(new))
         vectors = self._gather(keys)
         if normalise if normalise is not None else getattr(self._encoder, "normalise", False):
-            vectors = normalize(torch.from_numpy(vectors), dim=1).numpy()
+            vectors = normalise_vectors(vectors)
         return vectors
 
     def identify(self, max_length: int | None = None) -> EncoderId | None:

@@ -12,7 +12,7 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.models.backbone.language_head import LanguageHead
-from turnwise.models.backbone.stream import RaggedTokens, Tokens
+from turnwise.models.backbone.ragged import RaggedTokens, Tokens
 from turnwise.objectives.losses import masked_language_model
 from turnwise.objectives.objective import Arrays, Batch, Example, PreparedBatch, TokenObjective, TokenStates
 

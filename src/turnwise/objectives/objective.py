@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer, RerankerTask, TurnStyle
-from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream
+from turnwise.models.backbone.ragged import RaggedTokens, Tokens
+from turnwise.models.backbone.stream import TokenStream
 
 #: Consecutive turns of a dialogue [first, last).
 Window = tuple[int, int]

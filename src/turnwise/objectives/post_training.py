@@ -23,7 +23,8 @@ from turnwise.core.dialogue import WRONG_RESPONSE, Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import END_OF_TURN
 from turnwise.models.backbone.language_head import LanguageHead, word_embeddings
-from turnwise.models.backbone.stream import RaggedTokens, Tokens, TokenStream
+from turnwise.models.backbone.ragged import RaggedTokens, Tokens
+from turnwise.models.backbone.stream import TokenStream
 from turnwise.objectives.losses import binary_classification, masked_language_model
 from turnwise.objectives.masked_language import mask_tokens, masked_token_logits
 from turnwise.objectives.objective import (

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import SYSTEM, Dialogue
 from turnwise.models.backbone.inputs import TurnStyle
-from turnwise.models.backbone.stream import RaggedTokens
+from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.objectives.losses import nt_xent
 from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjective, PreparedBatch, Tensors, equal_texts
 

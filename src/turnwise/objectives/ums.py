@@ -31,7 +31,7 @@ from turnwise.models.backbone.inputs import (
     marked_input,
     selection_input,
 )
-from turnwise.models.backbone.stream import RaggedTokens
+from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.objectives.losses import binary_classification, mark_classification
 from turnwise.objectives.objective import Arrays, Batch, Example, PreparedBatch, TokenObjective, TokenStates
 

@@ -11,7 +11,8 @@ from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.metrics import MetricKey, MetricRow, Outcome, bootstrap_mean, confidence_interval
 from turnwise.evaluation.results import Results, describe_source
 from turnwise.evaluation.tables import ResultGroup, ResultTable
-from turnwise.models.loading import Architecture, ModelUnderTest
+from turnwise.models.encoder import Architecture
+from turnwise.models.loading import ModelUnderTest
 from turnwise.papers.suites import PaperSuite, PublishedTable, TableCell
 
 #: The backbone of most published results: BERT-base.

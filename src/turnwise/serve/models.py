@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,15 @@ from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Conversation
 from turnwise.core.files import sync_to_disk
-from turnwise.models.coherence import PositionScores
+from turnwise.core.imports import require
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import EncoderMismatchError
-from turnwise.models.reranker import Reranker
 from turnwise.serve.batching import BatchedEncoder, Batcher, ForwardPass
 from turnwise.serve.settings import ServeError, ServeSettings
+
+if TYPE_CHECKING:
+    from turnwise.models.coherence import PositionScores
+    from turnwise.models.reranker import Reranker
 
 #: The page that an evaluation writes.
 REPORT = "report.html"
@@ -39,7 +42,7 @@ _INTENTS_FOLDER = re.compile(rf"{_INTENTS}(-(?P<number>[1-9][0-9]*))?")
 class LockedReranker:
     """A re-ranker for several threads: a tokenizer must not be used by two at a time."""
 
-    def __init__(self, reranker: Reranker):
+    def __init__(self, reranker: "Reranker"):
         self._reranker = reranker
         self._lock = threading.Lock()
 
@@ -58,7 +61,7 @@ class LockedReranker:
         with self._lock:
             return self._reranker.score_all(pairs)
 
-    def out_of_place(self, dialogue: Conversation) -> PositionScores:
+    def out_of_place(self, dialogue: Conversation) -> "PositionScores":
         """Return how out of place each turn of a conversation is."""
         with self._lock:
             return self._reranker.out_of_place(dialogue)
@@ -73,7 +76,13 @@ class ServedIntents:
 
 
 def check_settings(settings: ServeSettings) -> None:
-    """Raise `ServeError` if a folder or file is missing, before anything is loaded."""
+    """Raise an error if a folder, a file or a package is missing, before anything is loaded."""
+    if settings.reranker is not None:
+        require("torch", extra="train")
+    if settings.responses is not None or settings.conversations is not None:
+        require("pyarrow", "lancedb", extra="serve")
+    if settings.map is not None:
+        require("pyarrow", "sklearn", extra="map")
     for folder, option in ((settings.intents, "--intents"), (settings.map, "--map"), (settings.report, "--report")):
         if folder is not None and not folder.is_dir():
             raise ServeError(f"there is no folder {folder} ({option})")
@@ -105,6 +114,8 @@ class LoadedModels:
         self.encoder = BatchedEncoder(self.batcher)
         try:
             if settings.reranker is not None:
+                from turnwise.models.reranker import Reranker
+
                 self.reranker = LockedReranker(Reranker.load(settings.reranker))
             if settings.responses is not None:
                 self.responder = Responder.open(settings.responses, self.encoder, self.reranker)

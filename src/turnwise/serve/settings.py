@@ -1,4 +1,4 @@
-"""Configuration of the service: what is served, limits, and API keys. Imports nothing of the `serve` extra.
+"""Configuration of the service: what is served, limits, and API keys.
 
 The key file has one line per key: its name, the salt, and the SHA-256 of salt and key, in hexadecimal, separated by
 spaces. Keys are 256 random bits, which nobody can guess however fast the hash is; a slow hash would only slow down
@@ -7,7 +7,6 @@ every request.
 
 import hashlib
 import hmac
-import importlib.util
 import re
 import secrets
 from dataclasses import dataclass, field
@@ -15,9 +14,6 @@ from pathlib import Path
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.model_names import DEFAULT_ENCODER
-
-#: Packages of the `serve` extra that the service needs.
-_REQUIRED = ("fastapi", "uvicorn", "prometheus_client")
 
 _KEY_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY_LINE = re.compile(rf"({_KEY_NAME.pattern}) ([0-9a-f]{{32}}) ([0-9a-f]{{64}})")
@@ -63,13 +59,6 @@ class ServeSettings:
         """Return what is served, by the names of the options, for the log."""
         names = ("model", "intents", "responses", "conversations", "reranker", "map", "report", "keys")
         return {name: str(value) for name in names if (value := getattr(self, name)) is not None}
-
-
-def check_installed() -> None:
-    """Raise `ServeError` if a package that the service needs is missing."""
-    missing = [name for name in _REQUIRED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ServeError(f"the service needs {', '.join(missing)}: pip install 'turnwise[serve]'")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.template import SlotMarks
 from turnwise.models.backbone.inputs import Composer
-from turnwise.models.encoder import Encoder
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.objective import Batch, Objective, PreparedBatch
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.examples import ExampleTable, extract_examples
@@ -31,7 +31,7 @@ def make_loaders(
     recipe: Recipe,
     corpus: TrainingCorpus,
     objectives: Mapping[str, Objective],
-    encoder: Encoder,
+    encoder: TrainableEncoder,
     marks: SlotMarks | None,
     progress: Progress = silent,
 ) -> "list[BatchLoader]":

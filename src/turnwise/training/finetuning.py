@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnwise.models.backbone.stream import Tokens, TokenStream, token_batches
-from turnwise.models.encoder import BATCH_TOKENS, Encoder
+from turnwise.models.backbone.ragged import Tokens, token_batches
+from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.trainable_encoder import BATCH_TOKENS, TrainableEncoder
 from turnwise.training import TrainingError
 from turnwise.training.step import learning_rate_factor, seed_all
 
@@ -24,7 +25,7 @@ from turnwise.training.step import learning_rate_factor, seed_all
 BatchLoss = Callable[[Tensor, Tensor], Tensor]
 
 #: Computes the validation score of an encoder and its head; higher is better.
-ValidationScore = Callable[[Encoder, nn.Module], float]
+ValidationScore = Callable[[TrainableEncoder, nn.Module], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def linear_head(hidden: int, outputs: int, dropout: float, seed: int) -> nn.Modu
 
 
 def fine_tune(
-    encoder: Encoder,
+    encoder: TrainableEncoder,
     head: nn.Module,
     examples: Sequence[Sequence[Tokens]],
     loss: BatchLoss,
@@ -149,7 +150,7 @@ def fine_tune(
     return result
 
 
-def compute_outputs(encoder: Encoder, head: nn.Module, sequences: Sequence[Tokens]) -> Tensor:
+def compute_outputs(encoder: TrainableEncoder, head: nn.Module, sequences: Sequence[Tokens]) -> Tensor:
     """Return a head's outputs (sequences, size), float32, without gradients and in evaluation mode."""
     order = np.argsort([len(sequence) for sequence in sequences], kind="stable")
     lengths = [len(sequences[index]) for index in order]
@@ -166,7 +167,7 @@ def compute_outputs(encoder: Encoder, head: nn.Module, sequences: Sequence[Token
 
 
 def _step(
-    encoder: Encoder,
+    encoder: TrainableEncoder,
     head: nn.Module,
     examples: Sequence[Sequence[Tokens]],
     rows: list[int],
@@ -188,7 +189,7 @@ def _step(
     return value.detach()
 
 
-def _validate(score: ValidationScore, encoder: Encoder, head: nn.Module) -> float:
+def _validate(score: ValidationScore, encoder: TrainableEncoder, head: nn.Module) -> float:
     encoder.eval()
     head.eval()
     with torch.inference_mode(), _autocast(encoder.backbone.device):

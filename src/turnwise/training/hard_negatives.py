@@ -105,7 +105,7 @@ class _ResponseSearch:
         wanted = set(self._candidates.tolist())
         turns = chain.from_iterable(dialogue.turns for dialogue in corpus)
         vectors = _encode(encoder, [(turn,) for number, turn in enumerate(turns) if number in wanted], report)
-        self._vectors = torch.from_numpy(vectors).to(encoder.backbone.device)
+        self._vectors = torch.from_numpy(vectors).to(encoder.device)
 
     def nearest(self, responses: _Turns, queries: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.int32]:
         """Return the hard negatives of some responses (responses, at most `count`), nearest first, padded with -1."""

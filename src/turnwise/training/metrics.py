@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import yaml
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.imports import explain_missing_packages
 from turnwise.core.plots import line_chart
 from turnwise.corpus.store import Corpus
 from turnwise.models.model_card import model_card_header
@@ -114,10 +114,8 @@ class MetricsLog:
 
 
 def _open_tensorboard(folder: Path) -> Any:
-    try:
+    with explain_missing_packages():
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise TurnwiseError("TensorBoard is not installed: pip install 'turnwise[track]'") from None
     return SummaryWriter(str(folder))
 
 

@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import importlib.resources
 import math
 import typing
 from collections.abc import Mapping, Sequence
@@ -18,22 +17,17 @@ import yaml
 from turnwise.core.errors import TurnwiseError, did_you_mean
 from turnwise.core.options import OptionError, convert_option
 from turnwise.corpus.store import Store
-from turnwise.models.backbone.backbone import Pooling
 from turnwise.models.backbone.inputs import RerankerTask
+from turnwise.models.backbone.source import Pooling
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective, options_of
 from turnwise.objectives.ums import RerankerObjective
+from turnwise.training.recipe_files import ABOUT, RecipeError, read_recipe
 
 Schedule = Literal["constant", "linear", "cosine", "one-cycle"]
 Optimizer = Literal["adam", "adamw"]
 Precision = Literal["auto", "fp32", "bf16"]
 Compile = Literal["auto", True, False]
-
-#: Where the packaged recipes are.
-_PACKAGE = f"{__package__}.recipes"
-
-#: The key of a packaged recipe with the fields of `RecipeSummary`, which a run does not depend on.
-_ABOUT = "about"
 
 #: The smallest shuffle buffer, and the number of neighbouring examples that it reads at once.
 SMALLEST_BUFFER = 64
@@ -70,10 +64,6 @@ INHERITED = (
     *("dropout", "attention_dropout", "layers", "precision", "compile", "tokens_per_forward", "seed"),
     *("shuffle_buffer", "checkpoint_every", "keep", "log_every", "workers", "record_training_data"),
 )
-
-
-class RecipeError(TurnwiseError):
-    """A recipe has an unknown key or an invalid value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +286,8 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         RecipeError: if there is no such recipe, or it has an unknown key or an invalid value.
     """
-    tree = _read(name)
-    tree.pop(_ABOUT, None)
+    tree = read_recipe(name)
+    tree.pop(ABOUT, None)
     _remove_inherited(tree, {each.name: each.default for each in dataclasses.fields(Recipe)})
     for override in sorted(overrides, key=lambda each: each.partition("=")[0].endswith("min_steps")):  # these last
         key, equals, value = override.partition("=")
@@ -305,49 +295,6 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             raise RecipeError(f"{override!r}: expected key=value")
         _set(tree, key.split("."), parse_scalar(value), override)
     return from_tree(tree)
-
-
-def packaged_recipes() -> list[str]:
-    """Return the names of the packaged recipes."""
-    return packaged_yaml(_PACKAGE)
-
-
-@dataclass(frozen=True, slots=True)
-class RecipeSummary:
-    """What a packaged recipe is for; a recommended recipe says when to use it."""
-
-    name: str
-    describes: str
-    method: str  # the paper, method or purpose that it belongs to
-    use: str = ""  # what the trained model is for
-    data: str = ""  # what the corpus must contain
-    time: str = ""  # how much training there is
-
-    @property
-    def recommended(self) -> bool:
-        """Whether it is one of the few recipes to start with."""
-        return bool(self.use)
-
-
-def summarise_recipes() -> list[RecipeSummary]:
-    """Return what the packaged recipes are for."""
-    trees = {name: _read(name) for name in packaged_recipes()}
-    return [RecipeSummary(name, tree["describes"], **tree[_ABOUT]) for name, tree in trees.items()]
-
-
-def packaged_yaml(package: str) -> list[str]:
-    """Return the names of the YAML files in a package, without their suffix."""
-    files = importlib.resources.files(package).iterdir()
-    return sorted(path.name.removesuffix(".yaml") for path in files if path.name.endswith(".yaml"))
-
-
-def read_yaml_text(name: str | Path, package: str) -> str | None:
-    """Read a YAML file by its path, or by its name in a package; None if there is neither."""
-    if Path(name).is_file():
-        return Path(name).read_text(encoding="utf-8")
-    if str(name) in packaged_yaml(package):
-        return (importlib.resources.files(package) / f"{name}.yaml").read_text(encoding="utf-8")
-    return None
 
 
 def from_tree(tree: Mapping[str, Any]) -> Recipe:
@@ -387,22 +334,6 @@ def _remove_inherited(tree: Mapping[str, Any], defaults: Mapping[str, Any]) -> N
         for key in INHERITED:
             if key in first and first[key] == inherited[key]:
                 del first[key]
-
-
-def _read(name: str | Path) -> dict[str, Any]:
-    text = read_yaml_text(name, _PACKAGE)
-    if text is None:
-        raise RecipeError(
-            f"there is no recipe {str(name)!r}.{did_you_mean(str(name), packaged_recipes())} Give a YAML file, or a"
-            " name that `turnwise recipes --all` lists"
-        )
-    try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{name} is not valid YAML: {error}") from None
-    if not isinstance(tree, dict):
-        raise RecipeError(f"{name} must contain keys and values")
-    return tree
 
 
 def parse_scalar(value: str) -> Any:

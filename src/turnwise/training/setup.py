@@ -16,10 +16,10 @@ from turnwise.corpus.store import Corpus
 from turnwise.models.backbone.backbone import PoolerLayer
 from turnwise.models.backbone.inputs import WINDOW, RerankerTask
 from turnwise.models.backbone.language_head import LanguageHead, read_language_head, word_embeddings
-from turnwise.models.backbone.source import locate_model
+from turnwise.models.backbone.source import is_reranker, locate_model
 from turnwise.models.compression import Compression, project_templates
-from turnwise.models.encoder import Encoder
-from turnwise.models.reranker import Reranker, is_reranker
+from turnwise.models.reranker import Reranker
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.ums import ResponseSelection, UtteranceManipulation
 from turnwise.training import TrainingError
@@ -30,7 +30,7 @@ from turnwise.training.recipe import Recipe
 from turnwise.training.short_runs import fit_to_corpus
 
 #: The result of training.
-Model = Encoder | Reranker
+Model = TrainableEncoder | Reranker
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TrainedObjective:
     objective: Objective
     heads: nn.Module
     weight: float
-    teacher: Encoder | None = None  # not trained
+    teacher: TrainableEncoder | None = None  # not trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class TrainingSetup:
     recipe: Recipe
     corpus: TrainingCorpus
     processes: Processes
-    encoder: Encoder
+    encoder: TrainableEncoder
     parts: list[TrainedObjective]
     loaders: list[BatchLoader]  # one per objective
     model: Model  # the encoder, or a re-ranker that shares its weights and those of the heads
@@ -115,28 +115,28 @@ def _slot_marks(corpus: Corpus, objectives: Mapping[str, Objective]) -> SlotMark
     return SlotMarks.for_most_frequent((turn for dialogue in corpus for turn in dialogue.turns), max(counts))
 
 
-def _load(recipe: Recipe, start: str | Path) -> tuple[Encoder, Mapping[RerankerTask | None, nn.Module]]:
+def _load(recipe: Recipe, start: str | Path) -> tuple[TrainableEncoder, Mapping[RerankerTask | None, nn.Module]]:
     """Load an encoder, and the heads by task if it is a re-ranker's."""
     folder = locate_model(start)
     heads: Mapping[RerankerTask | None, nn.Module] = {}
     if is_reranker(folder):
         reranker = Reranker.load(folder, device="cpu")
-        encoder = Encoder(reranker.backbone, recipe.pooling or "mean")
+        encoder = TrainableEncoder(reranker.backbone, recipe.pooling or "mean")
         encoder.training_data = reranker.training_data
         heads = {cast(RerankerTask, task): head for task, head in reranker.heads.items()}
     else:
-        encoder = Encoder.load(folder, device="cpu", pooling=recipe.pooling)
+        encoder = TrainableEncoder.load(folder, device="cpu", pooling=recipe.pooling)
     for parameter in encoder.parameters():  # laid out for inference on a CPU; restored checkpoints are contiguous
         parameter.data = parameter.data.contiguous()
     return encoder, heads
 
 
-def _load_teacher(name: str, teacher: str, encoder: Encoder) -> Encoder:
+def _load_teacher(name: str, teacher: str, encoder: TrainableEncoder) -> TrainableEncoder:
     """Return a frozen copy of the encoder before training ('start'), or another encoder for the same tokens."""
     if teacher == "start":
         frozen = copy.deepcopy(encoder)
     else:
-        frozen = Encoder.load(teacher, device=str(encoder.backbone.device))
+        frozen = TrainableEncoder.load(teacher, device=str(encoder.backbone.device))
         if frozen.backbone.tokenizer.get_vocab() != encoder.backbone.tokenizer.get_vocab():
             raise TrainingError(
                 f"objectives.{name}.teacher={teacher}: its tokenizer differs from that of the model to train; choose a"
@@ -145,7 +145,7 @@ def _load_teacher(name: str, teacher: str, encoder: Encoder) -> Encoder:
     return frozen.eval().requires_grad_(False)
 
 
-def _make_heads(objective: Objective, encoder: Encoder, start: str | Path) -> nn.Module:
+def _make_heads(objective: Objective, encoder: TrainableEncoder, start: str | Path) -> nn.Module:
     """Create the heads of an objective; one that predicts tokens starts from the checkpoint's own, if it has one."""
     heads = objective.make_heads(encoder.hidden)
     for head in heads.modules():
@@ -157,7 +157,9 @@ def _make_heads(objective: Objective, encoder: Encoder, start: str | Path) -> nn
     return heads.to(encoder.backbone.device)
 
 
-def _adapt(encoder: Encoder, recipe: Recipe, objectives: Mapping[str, Objective], marks: SlotMarks | None) -> None:
+def _adapt(
+    encoder: TrainableEncoder, recipe: Recipe, objectives: Mapping[str, Objective], marks: SlotMarks | None
+) -> None:
     """Set an encoder's layers, special tokens, turn style and dropout."""
     if recipe.layers is not None:
         encoder.backbone.keep_layers(recipe.layers)
@@ -177,7 +179,7 @@ def _adapt(encoder: Encoder, recipe: Recipe, objectives: Mapping[str, Objective]
         encoder.backbone.set_dropout(recipe.dropout, recipe.attention_dropout)
 
 
-def _build_model(encoder: Encoder, parts: Iterable[TrainedObjective]) -> Model:
+def _build_model(encoder: TrainableEncoder, parts: Iterable[TrainedObjective]) -> Model:
     """Return the encoder, or a re-ranker if objectives train its heads; weights are shared, not copied."""
     heads = {part.objective.task: _linear(part.heads) for part in parts if part.objective.task is not None}
     if not heads:

@@ -17,8 +17,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.stream import RaggedTokens, TokenStream, span_indices, to_device, token_batches
-from turnwise.models.encoder import Encoder
+from turnwise.models.backbone.ragged import RaggedTokens, span_indices, token_batches
+from turnwise.models.backbone.stream import TokenStream, to_device
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.objective import (
     BatchStates,
     Members,
@@ -252,7 +253,7 @@ def _make_stream(batch: PreparedBatch, members: Members) -> TokenStream:
 
 
 class _Pass:
-    def __init__(self, encoder: Encoder, budget: int, rank: int = 0, world: int = 1):
+    def __init__(self, encoder: TrainableEncoder, budget: int, rank: int = 0, world: int = 1):
         self._encoder = encoder
         self._budget = budget
         self._rank = rank

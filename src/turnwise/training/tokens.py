@@ -21,7 +21,7 @@ from turnwise.core.text import normalise_text
 from turnwise.corpus.fingerprints import FingerprintBuckets, FingerprintIndex, text_fingerprint
 from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.models.backbone.inputs import tokenise
-from turnwise.models.backbone.stream import RaggedTokens, Tokens, span_indices
+from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
 from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release
 
 #: Tokens of a turn at most; objectives truncate to their own length later, at the right end.

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
 from tests.helpers.bag_of_words import BagOfWords
@@ -34,7 +33,7 @@ def test_follows_scikit_learn_conventions(head):
     copy = clone(classifier)
     assert copy.get_params(deep=False) == classifier.get_params(deep=False)
     assert copy is not classifier
-    with pytest.raises(NotFittedError):
+    with pytest.raises(IntentError, match="not fitted yet"):
         copy.predict(["x"])
     assert cross_val_score(classifier, *pairs(), cv=4).mean() > 0.9
     fitted = classifier.fit(*pairs())

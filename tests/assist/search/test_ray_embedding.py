@@ -29,6 +29,7 @@ from turnwise.assist.search.lance_writer import LanceWriter
 from turnwise.assist.search.parquet_blocks import ParquetCorpus, RowGroup, TableReader, open_corpus
 from turnwise.assist.search.ray_embedding import embed_on_ray
 from turnwise.core.dialogue import Dialogue, Slot, Turn
+from turnwise.core.imports import MissingPackageError
 from turnwise.corpus.store import CorpusError, StoreWriter
 from turnwise.corpus.text_sources import open_text_source
 from turnwise.models.loading import load_model
@@ -529,7 +530,7 @@ def test_unreachable_cluster_is_reported_at_once(monkeypatch: pytest.MonkeyPatch
 
 def test_missing_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray.data", None)
-    with pytest.raises(EmbeddingError, match=r"ray.data is not installed: pip install 'turnwise\[scale\]'"):
+    with pytest.raises(MissingPackageError, match=r"ray.data is not installed: pip install 'turnwise\[scale\]'"):
         embed_on_ray("minilm", "in.parquet", str(tmp_path / "x.lance"))
 
 

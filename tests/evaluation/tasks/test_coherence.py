@@ -28,7 +28,7 @@ from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.tasks.coherence import CoherenceQuestion, coherence, complete_dialogues, sample_questions
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS, Composer, MarkedInput
-from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.loading import wrap_model
 from turnwise.models.reranker import Reranker
 

@@ -34,6 +34,7 @@ from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import load_model, postprocess_model, wrap_model
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 
 DATA = os.environ.get("TURNWISE_DATA")
@@ -340,7 +341,7 @@ def test_a_turn_with_slots_has_the_vector_of_its_text(tiny_folder: Callable[[str
     ours = load_model(str(tmp_path / "model"))
     models = [
         ours,
-        wrap_model(Encoder(backbone, style="roles").eval()),
+        wrap_model(TrainableEncoder(backbone, style="roles").eval()),
         load_model(f"sentence-transformers:{tmp_path / 'model'}"),
         load_model(f"glove:{tmp_path / 'words.txt'}"),
         wrap_model(vectors),

@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 
 from tests.helpers.families import FAMILIES, plain_model, sequences
 from turnwise.models.backbone import backbone as backbone_module
-from turnwise.models.backbone.stream import Tokens, TokenStream
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
 
 Folder = Callable[[str], Path]

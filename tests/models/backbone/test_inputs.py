@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.helpers.families import FAMILIES, sequences, tokenizer
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer, role_of, tokenise
-from turnwise.models.backbone.stream import Tokens
+from turnwise.models.backbone.ragged import Tokens
 
 Folder = Callable[[str], Path]
 

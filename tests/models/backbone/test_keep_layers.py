@@ -14,8 +14,9 @@ from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.backbone import backbone as backbone_module
 from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.backbone.source import BackboneError
-from turnwise.models.backbone.stream import Tokens, TokenStream
+from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, RecipeError, load_recipe

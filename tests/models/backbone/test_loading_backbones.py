@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
 from torch import nn
@@ -15,8 +16,7 @@ from torch.testing import assert_close
 from transformers import AutoModelForMaskedLM, PreTrainedModel, T5ForConditionalGeneration
 
 from tests.helpers.families import FAMILIES, LONGEST, config, plain_model, sequences, tokenizer
-from turnwise.core.model_names import TURNWISE_RERANKER, TURNWISE_SMALL
-from turnwise.models.backbone import source
+from turnwise.core.model_names import TURNWISE_RERANKER, TURNWISE_SMALL, TURNWISE_SMALL_INT8
 from turnwise.models.backbone.backbone import Backbone, attention_dropout
 from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.backbone.source import BackboneError, check_model_folder, locate_model
@@ -43,12 +43,10 @@ def test_missing_minilm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None
         locate_model("minilm")
 
 
-@pytest.mark.parametrize("name", [TURNWISE_SMALL, TURNWISE_RERANKER])
+@pytest.mark.parametrize("name", [TURNWISE_SMALL, TURNWISE_RERANKER, TURNWISE_SMALL_INT8])
 def test_missing_weights_name_the_command_that_installs_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        BackboneError, match=rf"'{name}' is not installed: run `make setup`, or `pip install ./weights`"
-    ):
+    with pytest.raises(BackboneError, match=rf"'{name}' is not installed: run `make setup`, or `pip install ./weights"):
         locate_model(name)
 
 
@@ -95,8 +93,8 @@ def test_hugging_face_id_is_located_in_the_cache(
     (copy / "modules.json").write_text(json.dumps(modules))
     (copy.parent.parent / "refs").mkdir()
     (copy.parent.parent / "refs" / "main").write_text("abc")
-    fetch = functools.partial(source.snapshot_download, cache_dir=tmp_path, local_files_only=True)
-    monkeypatch.setattr(source, "snapshot_download", fetch)
+    fetch = functools.partial(huggingface_hub.snapshot_download, cache_dir=tmp_path, local_files_only=True)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     assert locate_model("someone/some-model") == copy
     assert Encoder.load("someone/some-model").pooling == "cls"
 

@@ -18,8 +18,8 @@ from turnwise.models.backbone.inputs import (
     marked_input,
     selection_input,
 )
+from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.backbone.source import BackboneError
-from turnwise.models.backbone.stream import Tokens
 
 
 def composer_of(family: str) -> Composer:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.families import sequences
-from turnwise.models.backbone.stream import RaggedTokens, TokenStream, span_indices, token_batches
+from turnwise.models.backbone.ragged import RaggedTokens, span_indices, token_batches
+from turnwise.models.backbone.stream import TokenStream
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=40)
 LISTS = st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=6)

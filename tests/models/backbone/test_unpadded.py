@@ -13,8 +13,9 @@ from transformers import PreTrainedModel
 from tests.helpers.families import BUCKETED, FAMILIES, LOCAL, UNPADDED, plain_model, sequences
 from turnwise.models.backbone.attention import StreamShape, unpadded_attention
 from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.backbone.source import BackboneError
-from turnwise.models.backbone.stream import Tokens, TokenStream
+from turnwise.models.backbone.stream import TokenStream
 
 Folder = Callable[[str], Path]
 

@@ -31,7 +31,8 @@ from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.run import run_sweep
 from turnwise.training import TrainingInterruptedError
 from turnwise.training.loop import train
-from turnwise.training.recipe import Recipe, RecipeError, load_recipe, packaged_recipes
+from turnwise.training.recipe import Recipe, load_recipe
+from turnwise.training.recipe_files import RecipeError, packaged_recipes
 
 pytestmark = pytest.mark.usefixtures("no_curves", "few_bootstrap_samples")
 

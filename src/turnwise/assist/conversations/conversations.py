@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from turnwise.assist.conversations.titles import conversation_title
 from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, conversation_vector
@@ -27,16 +26,15 @@ from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.models.identity import EncoderIdentity
 from turnwise.models.vector_cache import encode_distinct
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
 #: Dialogues that are encoded and committed together: at most so many are repeated after an interruption.
 BATCH = 256
 
 #: The tables of a database: conversations, and turn statistics.
 TABLE, _STATISTICS = "conversations", "usual"
-_COLUMNS = pa.schema(
-    dict.fromkeys(("dialogue", "source", "split"), pa.string())
-    | dict.fromkeys(("speakers", "texts"), pa.list_(pa.string()))
-)
-_STATISTICS_COLUMNS = pa.schema({"count": pa.int64(), "centre": pa.list_(pa.float32())})
 
 #: The key of the mean turn; no text is empty.
 _MEAN = ""
@@ -106,17 +104,18 @@ class Conversations:
         the table was written with, else `EncoderMismatchError` is raised. It reads `max_length` tokens per turn (None:
         its limit), which must be as the table was written, else `TableError` is raised.
         """
+        columns, statistics_columns = _table_columns()
         size = encoder.encode([USER], normalise=True).shape[1]
         table = VectorTable.open(
             uri,
             TABLE,
             size=2 * size,
-            columns=_COLUMNS,
+            columns=columns,
             settings={"max_length": str(max_length)},
             encoder=EncoderIdentity.of(encoder),
             rebuild=f"turnwise conversations index STORE --out {uri} --rebuild",
         )
-        statistics = VectorTable.open(uri, _STATISTICS, size=1, columns=_STATISTICS_COLUMNS)
+        statistics = VectorTable.open(uri, _STATISTICS, size=1, columns=statistics_columns)
         return cls(table, statistics, encoder, max_length)
 
     @staticmethod
@@ -325,3 +324,12 @@ def _turns(conversation: Conversation) -> tuple[Turn, ...]:
     if not turns:
         raise ConversationsError("a conversation needs a turn with at least one word")
     return turns
+
+
+def _table_columns() -> "tuple[pa.Schema, pa.Schema]":
+    """Return the columns of conversations, and those of turn statistics."""
+    import pyarrow as pa
+
+    columns = dict.fromkeys(("dialogue", "source", "split"), pa.string())
+    columns |= dict.fromkeys(("speakers", "texts"), pa.list_(pa.string()))
+    return pa.schema(columns), pa.schema({"count": pa.int64(), "centre": pa.list_(pa.float32())})

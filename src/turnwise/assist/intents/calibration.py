@@ -11,12 +11,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax, softmax
-from scipy.stats import t as student
-from sklearn.linear_model import LogisticRegression
 
 from turnwise.assist.intents.examples import Indices, Scores
+from turnwise.assist.intents.numerics import fit_logistic, log_softmax, minimise_scalar, softmax, student_quantile
 
 #: With fewer out-of-scope texts, similarity to out-of-scope examples is ignored.
 MIN_OUT_OF_SCOPE = 10
@@ -24,6 +21,9 @@ MIN_OUT_OF_SCOPE = 10
 #: How far thresholds follow the differences between intents: of 0, 0.5 and 1, false rejection rates vary least between
 #: intents, and most out-of-scope texts are rejected, at 0.5 (CLINC150, five examples per intent).
 _OFFSET_FACTOR = 0.5
+
+#: Inverse regularisation of the weight of out-of-scope similarity.
+_CAUTION_INVERSE_REGULARISATION = 50.0
 
 #: Bounds of the logarithm of the temperature.
 _LOG_TEMPERATURE_BOUNDS = (-7.0, 3.0)
@@ -131,7 +131,7 @@ class Calibration:
 
     def probabilities(self, logits: Scores) -> Scores:
         """Return the probability of each intent, given that a text has one of them (texts, intents)."""
-        return np.asarray(softmax(logits / self.temperature, axis=1))
+        return softmax(logits / self.temperature)
 
 
 def calibrate(data: CalibrationData, false_rejection: float | None, *, per_intent: bool, held_out: bool) -> Calibration:
@@ -147,7 +147,7 @@ def calibrate(data: CalibrationData, false_rejection: float | None, *, per_inten
         penalty = 0 if data.outside_oos_similarity is None else caution * data.outside_oos_similarity[:, None]
         recall = float((_best_scores(data.outside_similarity - penalty, offsets) < threshold).mean())
     temperature = fit_temperature(data.logits, data.labels)
-    probabilities = softmax(data.logits / temperature, axis=1)
+    probabilities = softmax(data.logits / temperature)
     return Calibration(
         false_rejection=false_rejection,
         threshold=threshold,
@@ -178,7 +178,7 @@ def lower_quantile(scores: npt.NDArray[np.floating], rate: float) -> float:
     if rate * (count + 1) >= 1:
         return float(np.quantile(scores, rate, method="weibull"))
     spread = float(np.std(scores, ddof=1)) * np.sqrt(1 + 1 / count) if count > 1 else 0.0
-    return float(np.mean(scores) + student.ppf(rate, max(1, count - 1)) * spread)
+    return float(np.mean(scores) + student_quantile(rate, max(1, count - 1)) * spread)
 
 
 def intent_offsets(own: Scores, labels: Indices, intents: int) -> Scores:
@@ -216,12 +216,12 @@ def fit_temperature(logits: Scores, labels: Indices) -> float:
     rows = np.arange(texts)
 
     def loss(log_temperature: float) -> float:
-        log_probabilities = log_softmax(logits / np.exp(log_temperature), axis=1)
+        log_probabilities = log_softmax(logits / np.exp(log_temperature))
         own = log_probabilities[rows, labels]
         others = (log_probabilities.sum(1) - own) / (intents - 1)
         return -float((target * own + (1 - target) * others).mean())
 
-    return float(np.exp(minimize_scalar(loss, bounds=_LOG_TEMPERATURE_BOUNDS, method="bounded").x))
+    return float(np.exp(minimise_scalar(loss, *_LOG_TEMPERATURE_BOUNDS)))
 
 
 def _fit_caution(data: CalibrationData) -> float:
@@ -232,9 +232,11 @@ def _fit_caution(data: CalibrationData) -> float:
         return 0.0
     inside = np.stack([data.similarity.max(1), data.oos_similarity], 1)
     outside = np.stack([data.outside_similarity.max(1), data.outside_oos_similarity], 1)
-    regression = LogisticRegression(C=100, class_weight="balanced").fit(
-        np.concatenate([inside, outside]), np.repeat([1, 0], [len(inside), len(outside)])
+    counts = (len(outside), len(inside))
+    balanced = np.repeat([sum(counts) / (2 * count) for count in counts], counts)
+    coefficients, _ = fit_logistic(
+        np.concatenate([outside, inside]), np.repeat([0, 1], counts), _CAUTION_INVERSE_REGULARISATION, balanced
     )
-    in_scope, out_of_scope = regression.coef_[0]
+    in_scope, out_of_scope = coefficients[1] - coefficients[0]
     # at most the weight of similarity to the intents
     return float(np.clip(-out_of_scope / max(in_scope, abs(out_of_scope)), 0, 1)) if out_of_scope else 0.0

@@ -1,15 +1,14 @@
 """The intent classifier: fitted on a few examples per intent, it returns decisions with reasons, or abstains."""
 
+import inspect
 import reprlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import NotFittedError
 
 from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.decision import Decision, best_segmentation, combine_decisions, split_text
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["IntentClassifier", "IntentError"]
 
 
-class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Predicts the intent of texts, or abstains; follows scikit-learn's conventions.
+class IntentClassifier:
+    """Predicts the intent of texts, or abstains; follows scikit-learn's conventions, but does not need scikit-learn.
 
     Args:
         encoder: the name or folder of a model, or any object that encodes.
@@ -76,9 +75,35 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.tuning = tuning
         self.seed = seed
 
-    def __sklearn_clone__(self) -> "IntentClassifier":
-        # fitting never changes an encoder, and a copy of it for every fold would take its size in memory each time
-        return type(self)(**self.get_params(deep=False))
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; `deep` has no effect."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **values: Any) -> Self:
+        """Set parameters by name."""
+        names = list(self.get_params())
+        for name, value in values.items():
+            if name not in names:
+                raise IntentError(f"IntentClassifier has no parameter {name!r}: choose from {', '.join(names)}")
+            setattr(self, name, value)
+        return self
+
+    def clone(self) -> "IntentClassifier":
+        """Return a classifier with the same parameters that is not fitted, and shares the encoder.
+
+        Fitting never changes an encoder, and a copy for every fold would take its size in memory each time.
+        """
+        return type(self)(**self.get_params())
+
+    __sklearn_clone__ = clone
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, Tags, TargetTags
+
+        return Tags(estimator_type="classifier", target_tags=TargetTags(True), classifier_tags=ClassifierTags())
+
+    def __repr__(self) -> str:
+        return f"IntentClassifier({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
 
     @property
     def settings(self) -> IntentSettings:
@@ -186,6 +211,10 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model = self._fitted_model()
         result = model.score(self._encode(texts))
         return np.where(result.abstained, OUT_OF_SCOPE, np.array(model.examples.classes)[result.order[:, 0]])
+
+    def score(self, texts: Sequence[str], intents: Sequence[str]) -> float:
+        """Return the fraction of correct predictions; 'out_of_scope' is correct where the classifier abstains."""
+        return float((self.predict(texts) == np.asarray(intents)).mean())
 
     def predict_proba(self, texts: Sequence[str], *, vectors: Vectors | None = None) -> npt.NDArray[np.float64]:
         """Return the probability of each intent (texts, intents), assuming texts in scope; the order is `classes_`."""
@@ -301,7 +330,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fitted_model(self) -> IntentModel:
         if not hasattr(self, "model_"):
-            raise NotFittedError("this IntentClassifier is not fitted yet: call fit or load first")
+            raise IntentError("this IntentClassifier is not fitted yet: call fit or load first")
         return self.model_
 
     def _encode(self, texts: Sequence[str]) -> Vectors:

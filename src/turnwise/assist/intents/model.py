@@ -19,11 +19,11 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.linear_model import LogisticRegression
 
 from turnwise.assist.intents.calibration import Calibration, CalibrationData, calibrate
 from turnwise.assist.intents.decision import MAX_RANKED, Decision, RankedIntent, SimilarExample, make_decision
 from turnwise.assist.intents.examples import Indices, IntentError, IntentExamples, Scores
+from turnwise.assist.intents.numerics import fit_logistic
 from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.types import Vectors
 
@@ -37,7 +37,6 @@ FOLDS = 5
 
 #: Inverse regularisation of the logistic head; best of 1, 10 and 100 with five examples per intent of CLINC150.
 _INVERSE_REGULARISATION = 10.0
-_MAX_ITERATIONS = 1_000
 
 #: Examples that are left out in turn for calibration when a model is fitted and when its examples change; more are
 #: sampled. At a rate of 5% the standard errors are 0.3 and 0.7 points; and changes have to be fast.
@@ -190,10 +189,7 @@ class LogisticHead:
     @classmethod
     def fit(cls, vectors: Vectors, labels: Indices) -> "LogisticHead":
         """Fit on examples of at least two intents."""
-        regression = LogisticRegression(C=_INVERSE_REGULARISATION, max_iter=_MAX_ITERATIONS).fit(vectors, labels)
-        weights, bias = regression.coef_, regression.intercept_
-        if len(regression.classes_) == 2:  # scikit-learn has a single row for two classes
-            weights, bias = np.concatenate([-weights, weights]) / 2, np.r_[-bias, bias] / 2
+        weights, bias = fit_logistic(vectors, labels, _INVERSE_REGULARISATION)
         return cls(weights.astype(np.float32), bias.astype(np.float32))
 
     def logits(self, queries: Vectors) -> Scores:

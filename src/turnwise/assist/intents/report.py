@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
 
 from turnwise.assist.intents.calibration import Reliability, compute_reliability
 from turnwise.assist.intents.classifier import IntentClassifier
@@ -242,7 +241,7 @@ def cross_validate(
         in_scope = left_out[left_out < inside]
         if not len(in_scope):
             continue
-        fitted = clone(classifier).set_params(encoder=encoder)
+        fitted = classifier.clone().set_params(encoder=encoder)
         seen_texts, seen_intents = zip(*(examples.pairs[row] for row in seen), strict=True)
         fitted.fit(seen_texts, seen_intents, vectors=vectors_of(seen))
         texts = [examples.pairs[row][0] for row in left_out]

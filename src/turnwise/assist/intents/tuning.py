@@ -34,7 +34,7 @@ from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
-from turnwise.models.encoder import Encoder
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.losses import supervised_contrastive
 from turnwise.training.finetuning import FineTuningSettings, fine_tune
 
@@ -66,13 +66,13 @@ class TuningSettings:
 
 
 def tune_encoder(
-    encoder: Encoder,
+    encoder: TrainableEncoder,
     texts: Sequence[str],
     intents: Sequence[str],
     settings: TuningSettings | None = None,
     *,
     progress: Progress = silent,
-) -> Encoder:
+) -> TrainableEncoder:
     """Return a copy of an encoder, tuned on examples of intents; the given encoder is not changed.
 
     Equal examples and settings give equal weights on one machine. Hundreds of examples take seconds on a GPU, minutes
@@ -135,19 +135,21 @@ def fit_with_tuning(
     tuning: TuningSettings,
     max_length: int,
     progress: Progress,
-) -> tuple[Encoder, IntentModel, HeadSelection | None]:
+) -> tuple[TrainableEncoder, IntentModel, HeadSelection | None]:
     """Return a tuned encoder and the model fitted on its vectors, calibrated by cross-validation.
 
     The head 'auto' is chosen in the same folds: how it was chosen is returned as well, or None if the head is given.
     Out-of-scope examples are not used for tuning. Raise IntentError if the encoder cannot be tuned, or there are too
     few examples to calibrate on.
     """
-    if not isinstance(encoder, Encoder):
-        raise IntentError(f"{type(encoder).__name__} cannot be tuned: use a turnwise Encoder or its name, or no tuning")
+    if not isinstance(encoder, TrainableEncoder):
+        raise IntentError(
+            f"{type(encoder).__name__} cannot be tuned: use a turnwise Encoder that is not exported, or no tuning"
+        )
     # empty vectors: sorting and removing duplicates comes before encoding
     examples = IntentExamples.from_pairs(pairs, np.empty((len(pairs), 0), np.float32))
 
-    def tune_on(is_seen: npt.NDArray[np.bool_]) -> tuple[Encoder, IntentExamples]:
+    def tune_on(is_seen: npt.NDArray[np.bool_]) -> tuple[TrainableEncoder, IntentExamples]:
         """Return an encoder tuned on some of the in-scope examples, and all examples with its vectors."""
         seen = [pair for pair, flag in zip(examples.pairs, is_seen, strict=False) if flag and pair[1] != OUT_OF_SCOPE]
         texts, intents = [text for text, _ in seen], [intent for _, intent in seen]

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix
 
 from turnwise.assist.labelling.changes import NO_GROUP, GroupAssignment
 from turnwise.core.types import Vectors
@@ -178,6 +177,8 @@ def _estimate_threshold(vectors: Vectors) -> float:
 
 def _compute_centroids(vectors: Vectors, classes: npt.NDArray[np.int64], count: int) -> Vectors:
     """Return the normalised sums of the vectors of each class (count, dimensions)."""
+    from scipy.sparse import csr_matrix
+
     rows = np.flatnonzero(classes != NO_GROUP)
     members = csr_matrix((np.ones(len(rows), np.float32), (classes[rows], rows)), shape=(count, len(vectors)))
     return _normalise(np.asarray(members @ vectors)).astype(np.float32, copy=False)

@@ -8,12 +8,10 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 from safetensors.numpy import load_file
 
 from turnwise.assist.map.clustering import NO_CLUSTER, Cluster, Labels, Outliers, describe_clusters, find_clusters
@@ -27,6 +25,10 @@ from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.models.identity import EncoderId, EncoderIdentity
 from turnwise.version import __version__
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 FORMAT = 1
 DESCRIPTION, UTTERANCES, VECTORS = "map.json", "utterances.parquet", "vectors.safetensors"
@@ -101,6 +103,8 @@ class UtteranceMap:
 
     def save(self, folder: Path | str) -> None:
         """Write the map to a folder, replacing a map that is there; raise MapError if that is labelled."""
+        import pyarrow.parquet as pq
+
         folder = Path(folder)
         check_output_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -135,6 +139,8 @@ class UtteranceMap:
             raise MapError(
                 f"{folder} has map format {description.get('format')}, this version reads {FORMAT}: create it again"
             )
+        import pyarrow.parquet as pq
+
         table = pq.read_table(folder / UTTERANCES)
         columns = (table[name].to_pylist() for name in ("text", "dialogue", "turn", "speaker", "count"))
         comparison = description["since"]
@@ -152,7 +158,9 @@ class UtteranceMap:
             EncoderId.from_json(description.get("encoder")),
         )
 
-    def _to_table(self) -> pa.Table:
+    def _to_table(self) -> "pa.Table":
+        import pyarrow as pa
+
         columns: dict[str, Any] = {
             "text": pa.array(self.texts, pa.string()),
             "dialogue": pa.array([utterance.dialogue for utterance in self.utterances], pa.string()),

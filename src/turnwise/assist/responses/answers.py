@@ -5,16 +5,19 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from turnwise.core.dialogue import SYSTEM, Dialogue, EncoderInput, Turn, context_turns, response_turns
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.text import normalise_text
 from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, read_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 #: The columns that answers can be filtered by.
 FILTER_TYPES: dict[str, type] = {
@@ -123,8 +126,10 @@ def _text_number(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(normalise_text(text).encode(), digest_size=8).digest(), "big", signed=True)
 
 
-def answer_columns(size: int) -> pa.Schema:
+def answer_columns(size: int) -> "pa.Schema":
     """Return the table's columns for vectors of a size."""
+    import pyarrow as pa
+
     types = {str: pa.string(), int: pa.int32()}
     labels = [
         pa.field(name, types[python_type], nullable=name not in ("text", "speaker"))

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from turnwise.assist.search.schema import rows_to_table, vector_array
 from turnwise.core.errors import TurnwiseError
@@ -103,14 +101,14 @@ def embed(
     first = next(chunks)
     size = first[1].shape[1]
     temporary = out.with_name(f".writing-{out.name}")
-    _WRITERS[out.suffix](temporary, texts.schema, total, size, itertools.chain([first], chunks))
+    _WRITERS[out.suffix](temporary, texts, total, size, itertools.chain([first], chunks))
     sync_to_disk(temporary)
     temporary.replace(out)
     shutil.rmtree(folder)
     return EmbeddingResult(total, size, resumed)
 
 
-def _write_array(path: Path, schema: pa.Schema, total: int, size: int, chunks: Iterator[_Chunk]) -> None:
+def _write_array(path: Path, texts: TextSource, total: int, size: int, chunks: Iterator[_Chunk]) -> None:
     array = np.lib.format.open_memmap(path, "w+", np.float32, (total, size))
     first = 0
     for _, vectors in chunks:
@@ -119,17 +117,21 @@ def _write_array(path: Path, schema: pa.Schema, total: int, size: int, chunks: I
     array.flush()
 
 
-def _write_parquet(path: Path, schema: pa.Schema, total: int, size: int, chunks: Iterator[_Chunk]) -> None:
+def _write_parquet(path: Path, texts: TextSource, total: int, size: int, chunks: Iterator[_Chunk]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = texts.schema()
     output = schema.append(pa.field("vector", pa.list_(pa.float32(), size)))
     with pq.ParquetWriter(path, output, compression="zstd") as writer:
         for rows, vectors in chunks:
             writer.write_table(rows_to_table(rows, schema).append_column(output.field("vector"), vector_array(vectors)))
 
 
-def _write_jsonl(path: Path, schema: pa.Schema, total: int, size: int, chunks: Iterator[_Chunk]) -> None:
+def _write_jsonl(path: Path, texts: TextSource, total: int, size: int, chunks: Iterator[_Chunk]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for row, vector in ((row, vector) for chunk in chunks for row, vector in zip(*chunk, strict=True)):
-            keys = json.dumps(dict(zip(schema.names, row, strict=True)), ensure_ascii=False)
+            keys = json.dumps(dict(zip(texts.columns, row, strict=True)), ensure_ascii=False)
             numbers = ", ".join(f"{value:.9g}" for value in vector.tolist())  # nine digits restore a float32
             file.write(f'{keys[:-1]}, "vector": [{numbers}]}}\n')
 

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from turnwise.assist.search.embedding import EmbeddingError
 from turnwise.assist.search.schema import rows_to_table
 from turnwise.corpus.rows import dialogues_from_batch
 from turnwise.corpus.store import Store, is_store, read_corpus, require_speakers
-from turnwise.corpus.text_sources import TURN_SCHEMA, EncoderInput, turn_rows
+from turnwise.corpus.text_sources import TURN_COLUMNS, EncoderInput, columns_schema, turn_rows
 
 #: Columns that are added to those of the input.
 ROW, VECTOR = "row", "vector"
@@ -73,7 +73,7 @@ class TurnReader:
 
     splits: tuple[str, ...]
     speakers: tuple[str, ...]
-    schema: pa.Schema = TURN_SCHEMA
+    schema: pa.Schema = field(default_factory=lambda: columns_schema(TURN_COLUMNS))
     batch_rows: int = 512
 
     def count(self, batch: pa.RecordBatch) -> int:

@@ -23,6 +23,7 @@ from turnwise.assist.search.parquet_blocks import BLOCK_ROWS, ROW, VECTOR, Parqu
 from turnwise.assist.search.schema import vector_array
 from turnwise.assist.search.table import local_folder
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 from turnwise.models.loading import load_model
@@ -224,11 +225,9 @@ def _check_reachable(address: str) -> None:
 
 def _check_installed() -> None:
     os.environ.update(_RAY_ENVIRONMENT)
-    try:
+    with explain_missing_packages():
         import lance  # noqa: F401
         import ray.data  # noqa: F401
-    except ImportError as error:
-        raise EmbeddingError(f"{error.name} is not installed: pip install 'turnwise[scale]'") from None
 
 
 def _table_uri(out: str) -> str:

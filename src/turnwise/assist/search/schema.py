@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.types import Vectors
 from turnwise.models.identity import EncoderIdentity
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 #: The columns that every table has.
 KEY, VECTOR = "key", "vector"
@@ -33,9 +36,11 @@ class FilterError(TurnwiseError):
 
 
 def make_schema(
-    size: int, columns: pa.Schema, settings: Mapping[str, str], encoder: EncoderIdentity | None
-) -> pa.Schema:
+    size: int, columns: "pa.Schema", settings: Mapping[str, str], encoder: EncoderIdentity | None
+) -> "pa.Schema":
     """Return the schema of a table; settings and the encoder's identity are stored in its metadata."""
+    import pyarrow as pa
+
     # LanceDB retries one of two concurrent insertions of the same key if it knows the primary key.
     key = pa.field(KEY, pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"})
     vector = pa.field(VECTOR, pa.list_(pa.float32(), size), nullable=False)
@@ -45,7 +50,7 @@ def make_schema(
     )
 
 
-def check_schema(actual: pa.Schema, expected: pa.Schema, table: str, rebuild: str = "") -> None:
+def check_schema(actual: "pa.Schema", expected: "pa.Schema", table: str, rebuild: str = "") -> None:
     """Raise `EncoderMismatchError` if a table's encoder differs, `TableError` if its columns or settings do.
 
     `rebuild` is the command that builds the table again.
@@ -83,30 +88,38 @@ def normalise(vectors: Vectors, size: int) -> Vectors:
     return np.asarray(vectors / lengths, np.float32)
 
 
-def vector_array(vectors: Vectors) -> pa.FixedSizeListArray:
+def vector_array(vectors: Vectors) -> "pa.FixedSizeListArray":
     """Return vectors (rows, size) as a column of a table; `as_matrix` is the inverse."""
+    import pyarrow as pa
+
     return pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel(), pa.float32()), vectors.shape[1])
 
 
-def rows_to_table(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
+def rows_to_table(rows: Sequence[Sequence[Any]], schema: "pa.Schema") -> "pa.Table":
     """Return rows of values as a table."""
+    import pyarrow as pa
+
     columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def as_matrix(column: pa.ChunkedArray) -> Vectors:
+def as_matrix(column: "pa.ChunkedArray") -> Vectors:
     """Return a column of vectors without nulls as an array (rows, size)."""
     return np.asarray(column.combine_chunks().flatten().to_numpy()).reshape(-1, column.type.list_size)
 
 
-def as_values(column: pa.ChunkedArray) -> Sequence[Any]:
+def as_values(column: "pa.ChunkedArray") -> Sequence[Any]:
     """Return the values of a column; vectors as arrays."""
+    import pyarrow as pa
+
     return list(as_matrix(column) if pa.types.is_fixed_size_list(column.type) else column.to_pylist())
 
 
-def column_types(schema: pa.Schema) -> dict[str, type]:
+def column_types(schema: "pa.Schema") -> dict[str, type]:
     """Return the Python types of the columns that can be filtered by."""
+    import pyarrow as pa
+
     tests = ((str, pa.types.is_string), (int, pa.types.is_integer), (bool, pa.types.is_boolean))
     return {field.name: python_type for field in schema for python_type, test in tests if test(field.type)}
 

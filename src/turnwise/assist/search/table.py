@@ -13,10 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from turnwise.assist.search.index import VectorIndex, build_index, index_keys, read_index
 from turnwise.assist.search.schema import (
@@ -34,9 +33,14 @@ from turnwise.assist.search.schema import (
     vector_array,
 )
 from turnwise.core.files import sync_to_disk
+from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
 from turnwise.models.identity import EncoderIdentity
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 #: Rows up to which every search is exact.
 EXACT_UP_TO = 100_000
@@ -78,7 +82,7 @@ class VectorTable:
         name: str,
         *,
         size: int,
-        columns: pa.Schema,
+        columns: "pa.Schema",
         settings: Mapping[str, str] | None = None,
         encoder: EncoderIdentity | None = None,
         rebuild: str = "",
@@ -170,7 +174,9 @@ class VectorTable:
         if self._folder is not None:
             _sync_changes(self._folder, began)
 
-    def _make_rows(self, keys: Sequence[str], vectors: Vectors, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+    def _make_rows(self, keys: Sequence[str], vectors: Vectors, columns: Mapping[str, Sequence[Any]]) -> "pa.Table":
+        import pyarrow as pa
+
         if set(columns) != set(self.columns):
             raise TableError(f"the table has the columns {', '.join(self.columns)}, got {', '.join(columns) or 'none'}")
         lengths = {name: len(values) for name, values in columns.items()} | {VECTOR: len(vectors)}
@@ -200,7 +206,7 @@ class VectorTable:
             existing.update(rows[KEY].to_pylist())
         return existing
 
-    def read(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> pa.Table:
+    def read(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> "pa.Table":
         """Return rows as an Arrow table, in no particular order; by default all rows and columns."""
         query = self._table.search().select([KEY, VECTOR, *self.columns] if columns is None else list(columns))
         if where is not None:
@@ -278,7 +284,7 @@ class VectorTable:
             self.build_index(recall=recall, progress=progress)
 
 
-def _open_table(uri: str, name: str, storage: Mapping[str, str] | None, schema: pa.Schema | None) -> Any:
+def _open_table(uri: str, name: str, storage: Mapping[str, str] | None, schema: "pa.Schema | None") -> Any:
     """Return a LanceDB table; if there is none, a new one with a schema, or None without one."""
     with _reporting(f"{uri} cannot be opened as a LanceDB database"):
         database = _connect(uri, storage)
@@ -289,10 +295,8 @@ def _open_table(uri: str, name: str, storage: Mapping[str, str] | None, schema: 
 
 
 def _connect(uri: str, storage: Mapping[str, str] | None) -> Any:
-    try:
+    with explain_missing_packages():
         import lancedb
-    except ImportError as error:
-        raise TableError("vector tables need LanceDB: pip install 'turnwise[serve]'") from error
     return lancedb.connect(uri, read_consistency_interval=_CONSISTENCY, storage_options=dict(storage or {}) or None)
 
 

@@ -1,19 +1,21 @@
 """Timing and data shared by the benchmarks."""
 
-import importlib.util
+import importlib
 import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 
 
 def require_peer(*packages: str) -> None:
     """Raise an error if sentence-transformers, the peer of most benchmarks, or another package of it is missing."""
-    if any(importlib.util.find_spec(name) is None for name in ("sentence_transformers", *packages)):
-        raise TurnwiseError("sentence-transformers is not installed: pip install 'turnwise[compare]'")
+    with explain_missing_packages():
+        for name in ("sentence_transformers", *packages):
+            importlib.import_module(name)
 
 
 def time_call(function: Callable[[], object]) -> float:

@@ -19,10 +19,10 @@ from turnwise.core.progress import Progress, silent
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source import CorpusSource
 from turnwise.corpus.synthetic.sample import sample_dialogues
-from turnwise.models.backbone.exported import ExportedBackbone
 from turnwise.models.backbone.source import locate_model
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportFormat, export
+from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.version import describe_environment
 
 PEER, TORCH = "sentence_transformers", "turnwise"
@@ -56,9 +56,9 @@ def encode_benchmark(
 
     dataset, inputs = _read_texts(data, texts)
     encoder = Encoder.load(model)
-    if isinstance(encoder.backbone, ExportedBackbone):
+    if isinstance(encoder, ExportedEncoder):
         raise TurnwiseError(f"{model} is an exported model: name the model that it was exported from")
-    device = encoder.backbone.device
+    device = torch.device(encoder.device)
     peer = SentenceTransformer(str(locate_model(model)), device=str(device))
     skipped = skipped_tiers(device.type)
     with tempfile.TemporaryDirectory() as temporary:

@@ -31,7 +31,7 @@ def evaluate_benchmark(
     from sentence_transformers import SentenceTransformer
 
     encoder = Encoder.load(model)
-    device = str(encoder.backbone.device)
+    device = encoder.device
     peer = SentenceTransformerEncoder(SentenceTransformer(str(locate_model(model)), device=device))
     for each in (encoder, peer):
         each.encode(["Hello there.", "Is the table by the window still free tonight?"])

@@ -20,7 +20,6 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.source import locate_model
-from turnwise.serve.settings import check_installed
 from turnwise.version import describe_environment
 
 #: Numbers of concurrent clients.
@@ -66,7 +65,6 @@ def serve_benchmark(
     load on the machine affects all; the round with the highest throughput counts. The ratio is to the better handler.
     `also` names further models for `turnwise serve`, such as exports of the same model.
     """
-    check_installed()
     require_peer()
     if shutil.which("wrk") is None:
         raise TurnwiseError(

@@ -23,7 +23,7 @@ from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import Store, StoreWriter, read_corpus
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.source import locate_model
-from turnwise.models.encoder import Encoder
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.dse import DSE
 from turnwise.training.loop import train
 from turnwise.training.metrics import read_metrics
@@ -125,7 +125,7 @@ def _random_backbone(shape: str, model: str, out: Path) -> Path:
     if shape not in SHAPES:
         raise TurnwiseError(f"there is no shape {shape!r}: choose from {', '.join(SHAPES)}")
     layers, hidden, heads = SHAPES[shape]
-    tokenizer = Encoder.load(model, device="cpu").backbone.tokenizer
+    tokenizer = TrainableEncoder.load(model, device="cpu").tokenizer
     config = BertConfig(
         vocab_size=len(tokenizer),
         num_hidden_layers=layers,
@@ -136,7 +136,7 @@ def _random_backbone(shape: str, model: str, out: Path) -> Path:
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        Encoder(Backbone(BertModel(config), tokenizer)).save(out)
+        TrainableEncoder(Backbone(BertModel(config), tokenizer)).save(out)
     return out
 
 

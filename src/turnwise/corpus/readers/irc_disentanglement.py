@@ -17,8 +17,6 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from turnwise.core.dialogue import SYSTEM, Dialogue
 from turnwise.corpus.readers.annotations import split_of
@@ -89,6 +87,9 @@ def _parse_links(
 
 def _connected_lines(links: list[tuple[int, int]], length: int) -> Iterator[list[int]]:
     """Yield the lines of each thread; lines without a link were not annotated and are in none."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     if not links:
         return
     earlier, later = np.array(links).T

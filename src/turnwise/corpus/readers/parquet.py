@@ -4,9 +4,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-from pyarrow import ArrowException
-
 from turnwise.core.files import sha256
 from turnwise.corpus.source import CorpusSource
 
@@ -15,6 +12,9 @@ def read_parquet(
     source: CorpusSource, path: Path, select: Callable[[list[str]], list[str]]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the rows of a file with their numbers; `select` gets the names of all columns and returns those to read."""
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
     source.record_input(path, path.stat().st_size, sha256(path))
     try:
         with pq.ParquetFile(path) as parquet:

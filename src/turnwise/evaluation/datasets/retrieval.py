@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.imports import explain_missing_packages
 from turnwise.corpus.store import read_corpus
 from turnwise.evaluation.datasets.dataset import (
     Dataset,
@@ -155,10 +156,8 @@ def build_retrieval(
 
 
 def _bm25_index(texts: list[list[str]]) -> Any:
-    try:
+    with explain_missing_packages():
         import bm25s
-    except ImportError:
-        raise ConstructionError("bm25s is not installed: pip install 'turnwise[evaluation]'") from None
     index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
     index.index(texts, show_progress=False)
     return index

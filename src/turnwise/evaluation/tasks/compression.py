@@ -142,7 +142,7 @@ def choose_template_weight(
                 f"{each.name} marks no slots, so no templates are given: use detected or retrieved ones"
             )
     encoder = Encoder.load(folder)
-    compression.to(encoder.backbone.device)
+    compression.to(encoder.device)
     utterances = VectorCache(encoder, progress=progress)
     templates = VectorCache(TemplateEncoder(encoder, compression, source), progress=progress)
     weights = sorted({*CURVE_WEIGHTS, *TEMPLATE_WEIGHTS})

@@ -28,8 +28,9 @@ from turnwise.evaluation.tasks.intents import number_intents, sample_few_shot
 from turnwise.evaluation.tasks.responses import rank_answers
 from turnwise.evaluation.tasks.scoring import accuracy, binarise_labels, f1_outcomes, logit_f1_scores
 from turnwise.models.backbone.inputs import ROLE_TOKENS
-from turnwise.models.backbone.stream import Tokens
-from turnwise.models.encoder import Encoder, TextOrTurns
+from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.encoder import TextOrTurns
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.losses import simclr
 from turnwise.training.finetuning import (
     BatchLoss,
@@ -56,7 +57,7 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def fine_tuned_intents(
-    encoder: Encoder,
+    encoder: TrainableEncoder,
     data: IntentData,
     *,
     shots: Sequence[int] = (1, 5),
@@ -88,7 +89,7 @@ def fine_tuned_intents(
 
 
 def fine_tuned_responses(
-    encoder: Encoder,
+    encoder: TrainableEncoder,
     pairs: Pairs,
     dataset: str,
     *,
@@ -129,7 +130,7 @@ def fine_tuned_responses(
 
 
 def fine_tuned_actions(
-    encoder: Encoder,
+    encoder: TrainableEncoder,
     data: ActionData,
     *,
     shots: Sequence[int] = (10, 20),
@@ -175,7 +176,7 @@ def fine_tuned_actions(
 class _FineTuner:
     """A copy of an encoder that goes back to its initial weights before each run."""
 
-    def __init__(self, encoder: Encoder, settings: FineTuningSettings):
+    def __init__(self, encoder: TrainableEncoder, settings: FineTuningSettings):
         self.encoder = copy.deepcopy(encoder)
         self.device = encoder.backbone.device
         self._settings = settings
@@ -210,7 +211,7 @@ class _FineTuner:
         def batch_loss(outputs: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
             return loss(outputs[0], support_targets[batch])
 
-        def validate(encoder: Encoder, head: nn.Module) -> float:
+        def validate(encoder: TrainableEncoder, head: nn.Module) -> float:
             return score(compute_outputs(encoder, head, held_out), validation_targets)
 
         self._fit(head, [(tokens[row],) for row in support], batch_loss, validate, seed)
@@ -225,7 +226,7 @@ class _FineTuner:
         def batch_loss(outputs: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
             return simclr(outputs[0], outputs[1], TEMPERATURE)
 
-        def validate(encoder: Encoder, head: nn.Module) -> float:
+        def validate(encoder: TrainableEncoder, head: nn.Module) -> float:
             outcomes = rank_answers(encoder, validation, "validation", candidates=candidates)
             return float(np.mean([outcome.evidence.mean() for outcome in outcomes]))
 

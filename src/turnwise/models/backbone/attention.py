@@ -22,7 +22,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
-from turnwise.models.backbone.stream import LengthGroup, TokenStream, span_indices, to_device
+from turnwise.models.backbone.ragged import span_indices
+from turnwise.models.backbone.stream import LengthGroup, TokenStream, to_device
 
 #: The name under which the models of transformers find the function.
 UNPADDED = "turnwise_unpadded"

@@ -9,7 +9,7 @@ budget of tokens. Either way token states are returned as one flat tensor in str
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, 
 
 from turnwise.core.files import reset_permissions, write_json
 from turnwise.models.backbone.attention import HEAD_SIZES, TRITON, UNPADDED, StreamShape, attention_at
-from turnwise.models.backbone.source import BackboneError, check_model_folder, locate_model
+from turnwise.models.backbone.source import BackboneError, Pooling, check_model_folder, locate_model
 from turnwise.models.backbone.stream import TokenStream, to_device
 
 #: Families whose code runs over a flat stream, and their first position (None: the one after the padding id).
@@ -39,9 +39,6 @@ Execution = Literal["unpadded", "buckets"]
 
 #: Which token states are used: the last layer's, or the average of the first transformer layer's and the last's.
 Layers = Literal["last", "first-last"]
-
-Pooling = Literal["mean", "cls", "cls-mlp", "max", "first-last"]
-POOLINGS: tuple[str, ...] = get_args(Pooling)
 
 #: The names of the two kinds of dropout in configurations; T5's `dropout_rate` is one number for both.
 _HIDDEN_DROPOUT = (
@@ -113,6 +110,11 @@ class Backbone(nn.Module):
     def layers(self) -> int:
         """The number of transformer layers."""
         return len(self.layer_list())
+
+    @property
+    def architecture(self) -> tuple[str, int, int]:
+        """The type, layers and hidden units, such as ('bert', 12, 768)."""
+        return str(self.config.model_type), self.layers, self.hidden
 
     def layer_list(self) -> nn.ModuleList:
         """Return the transformer layers, the lowest first."""

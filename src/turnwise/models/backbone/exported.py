@@ -1,33 +1,30 @@
-"""Exported backbones, which return one vector per text and cannot be trained: ONNX graphs and static tables.
+"""Exported models, which return one vector per text and cannot be trained: ONNX graphs and static tables.
 
-- **ONNX**: a graph with the pooling inside, run by onnxruntime on the CPU. It accepts padded rows, for other programs;
-  here it is given rows of one length from a stream, so nothing is padded and no vector depends on what else is in the
-  batch.
+They run on the CPU without torch and transformers, with NumPy, the tokenizers library, and onnxruntime for graphs.
+
+- **ONNX**: a graph with the pooling inside. It accepts padded rows, for other programs; here it is given rows of one
+  length, so nothing is padded and no vector depends on what else is in the batch.
 - **Static**: a table with one vector per token; a text's vector is the mean of its tokens'. The folder is model2vec's,
-  and also readable by sentence-transformers. Loading and running it needs only safetensors and tokenizers.
+  and also readable by sentence-transformers.
 """
 
 import hashlib
+import os
 import shutil
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
-from torch import Tensor
-from torch.nn.functional import embedding_bag
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from turnwise.core.files import write_json, write_tensors
+from turnwise.core.files import read_json, write_json, write_tensors
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.backbone import Backbone, Layers
+from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import STATIC, BackboneError, write_modules
-from turnwise.models.backbone.stream import TokenStream
 
 #: The file of an ONNX model and of a static one, in a model's folder.
 ONNX_FILE = "model.onnx"
@@ -41,118 +38,157 @@ ONNX_VECTOR = "sentence_embedding"
 ONNX_UNNORMALISED = "pooled"
 
 _TOKENIZER_FILE = "tokenizer.json"
+_TOKENIZER_SETTINGS = "tokenizer_config.json"
 
 #: The maximum length of a text in a static model: no limit.
-_UNLIMITED = 1_000_000
+UNLIMITED = 1_000_000
 
 
-class ExportedBackbone(Backbone):
-    """An exported model: `vectors` instead of token states, and no weights to train."""
+class ExportedTokenizer:
+    """A tokenizer of the tokenizers library, with that part of the interface of transformers that inputs need."""
+
+    def __init__(self, backend: Tokenizer, settings: dict[str, Any]):
+        """Wrap a tokenizer; `settings` has its special tokens, under the names of transformers."""
+        backend.no_truncation()
+        backend.no_padding()
+        self.backend_tokenizer = backend
+        self._settings = settings
+
+    @classmethod
+    def load(cls, folder: Path, *, special_tokens: bool = True) -> "ExportedTokenizer":
+        """Load the tokenizer of a folder; without `special_tokens` it knows only its unknown token."""
+        for name in (_TOKENIZER_FILE, _TOKENIZER_SETTINGS)[: 1 + special_tokens]:
+            if not (folder / name).is_file():
+                raise BackboneError(f"{folder / name} is missing: export the model again")
+        try:
+            backend = Tokenizer.from_file(str(folder / _TOKENIZER_FILE))
+        except Exception as error:
+            if type(error) is not Exception:  # the errors of tokenizers have no other class
+                raise
+            raise BackboneError(f"cannot load the model {folder}: {_first_line(error)}") from error
+        return cls(backend, read_json(folder / _TOKENIZER_SETTINGS)) if special_tokens else cls.plain(backend)
+
+    @classmethod
+    def plain(cls, backend: Tokenizer) -> "ExportedTokenizer":
+        """Wrap a tokenizer that has no special tokens except the unknown token of its model."""
+        unknown = getattr(backend.model, "unk_token", None)
+        return cls(backend, {} if unknown is None else {"unk_token": unknown})
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer into an existing folder, where transformers can load it too."""
+        self.backend_tokenizer.save(str(folder / _TOKENIZER_FILE))
+        write_json(folder / _TOKENIZER_SETTINGS, self._settings)
+
+    def __len__(self) -> int:
+        return int(self.backend_tokenizer.get_vocab_size())
+
+    def __call__(self, text: str, pair: str | None = None, *, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        """Return the token ids of a text, or of a pair of texts, under the name 'input_ids'."""
+        encoding = self.backend_tokenizer.encode(text, pair, add_special_tokens=add_special_tokens)
+        return {"input_ids": encoding.ids}
+
+    def get_vocab(self) -> dict[str, int]:
+        """Return the ids of all tokens."""
+        return dict(self.backend_tokenizer.get_vocab())
+
+    def get_added_vocab(self) -> dict[str, int]:
+        """Return the ids of the tokens that were added to the vocabulary of the model."""
+        added = self.backend_tokenizer.get_added_tokens_decoder()
+        return {token.content: number for number, token in sorted(added.items())}
+
+    def convert_tokens_to_ids(self, token: str) -> int | None:
+        """Return the id of a token, or that of the unknown token."""
+        number: int | None = self.backend_tokenizer.token_to_id(token)
+        return self.unk_token_id if number is None else number
+
+    @property
+    def sep_token_id(self) -> int | None:
+        """The id of the token between two texts; None if there is none."""
+        return self._special("sep_token")
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The id of the token after a text; None if there is none."""
+        return self._special("eos_token")
+
+    @property
+    def mask_token_id(self) -> int | None:
+        """The id of the mask token; None if there is none."""
+        return self._special("mask_token")
+
+    @property
+    def unk_token_id(self) -> int | None:
+        """The id of the unknown token; None if there is none."""
+        return self._special("unk_token")
+
+    def _special(self, name: str) -> int | None:
+        token = self._settings.get(name)
+        if isinstance(token, dict):  # with its settings, as transformers writes some tokens
+            token = token["content"]
+        return None if token is None else self.backend_tokenizer.token_to_id(token)
+
+
+class ExportedModel(ABC):
+    """A function from token ids to vectors; copies may share it, because it never changes."""
 
     kind: ClassVar[str]  # its name in `turnwise.json`
-    description: ClassVar[str]  # its name in messages, beside the folder that it was loaded from
+    hidden: int  # the size of a vector
+    digest: str  # equal for equal models
 
-    def __init__(self, config: Any, tokenizer: PreTrainedTokenizerBase, folder: Path):
-        torch.nn.Module.__init__(self)  # not Backbone's own, which needs a transformers model
-        self.tokenizer = tokenizer
-        self.folder = folder
-        self._config = config
+    def run(self, sequences: RaggedTokens) -> Vectors:
+        """Return vectors (sequences, hidden), not normalised, of sequences that have at least one token each."""
+        vectors = np.empty((len(sequences), self.hidden), np.float32)
+        for length in np.unique(sequences.lengths):
+            rows = np.flatnonzero(sequences.lengths == length)
+            vectors[rows] = self.run_rows(sequences.take(rows).tokens.astype(np.int64).reshape(len(rows), length))
+        return vectors
 
     @abstractmethod
-    def vectors(self, stream: TokenStream) -> Tensor:
-        """Return pooled vectors (sequences, hidden), not normalised, in input order."""
+    def run_rows(self, ids: npt.NDArray[np.int64]) -> Vectors:
+        """Return vectors (rows, hidden), not normalised, of token ids (rows, length) without padding."""
 
     @abstractmethod
     def save(self, folder: Path, normalise: bool) -> None:
-        """Write everything except `turnwise.json` into an existing folder."""
-
-    @property
-    def config(self) -> Any:
-        """A transformers configuration."""
-        return self._config
-
-    @property
-    def layers(self) -> int:
-        """The number of transformer layers."""
-        return int(self.config.num_hidden_layers)
-
-    @property
-    def model(self) -> Any:  # type: ignore[override]
-        """Raise an error: there is no model that could be trained or changed."""
-        raise self._unsupported("runs but cannot be trained or changed")
-
-    def forward(self, stream: TokenStream, layers: Layers = "last") -> Tensor:
-        """Raise an error: there are no token states."""
-        raise self._unsupported("gives one vector per text and no token states")
-
-    def _unsupported(self, reason: str) -> BackboneError:
-        origin = "use the model that it was exported from"
-        return BackboneError(f"{self.folder} is {self.description}, which {reason}: {origin}")
+        """Write the model into an existing folder, after `config.json` and the tokenizer."""
 
 
 # ---- ONNX
 
 
-class OnnxBackbone(ExportedBackbone):
-    """An ONNX graph that computes vectors."""
+class OnnxGraph(ExportedModel):
+    """An ONNX file."""
 
     kind = "onnx"
-    description = "an ONNX model"
-
-    def __init__(self, config: Any, tokenizer: PreTrainedTokenizerBase, graph: "OnnxGraph"):
-        super().__init__(config, tokenizer, graph.path.parent)
-        self.graph = graph
-        # in the state, so that two graphs have two fingerprints
-        self.register_buffer("digest", torch.frombuffer(bytearray(graph.digest), dtype=torch.uint8))
-
-    @classmethod
-    def load(cls, name: str | Path, *_: Any, **__: Any) -> "OnnxBackbone":
-        """Load a folder that `turnwise export` wrote."""
-        folder = Path(name)
-        graph = OnnxGraph(folder / ONNX_FILE)
-        try:
-            return cls(AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder), graph)
-        except (OSError, ValueError) as error:
-            raise BackboneError(f"cannot load the model {folder}: {str(error).strip().splitlines()[0]}") from error
-
-    def save(self, folder: Path, normalise: bool) -> None:
-        """Write the graph (which normalises by itself), the configuration and the tokenizer."""
-        unfinished = folder / f".writing-{ONNX_FILE}"
-        shutil.copyfile(self.graph.path, unfinished)
-        unfinished.replace(folder / ONNX_FILE)
-        self.config.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
-
-    @property
-    def device(self) -> torch.device:
-        """The CPU."""
-        return torch.device("cpu")
-
-    def vectors(self, stream: TokenStream) -> Tensor:
-        """Return pooled vectors (sequences, hidden), not normalised, in input order."""
-        rows = [stream.ids[group.start : group.end].view(group.count, group.length) for group in stream.groups]
-        return stream.restore(torch.cat([torch.from_numpy(self.graph.run(ids.numpy())) for ids in rows]))
-
-
-class OnnxGraph:
-    """An ONNX file as a function; copies share it, because it never changes."""
 
     def __init__(self, path: Path):
+        """Open a file in a model's folder."""
         self.path = path.absolute()
         if not path.is_file():
             raise BackboneError(f"{path} is missing: export the model again")
         with path.open("rb") as file:
-            self.digest = hashlib.file_digest(file, "sha256").digest()
+            self.digest = hashlib.file_digest(file, "sha256").hexdigest()
         self._session = _open_session(self.path)
         self._inputs = {each.name for each in self._session.get_inputs()}
-        outputs = {each.name for each in self._session.get_outputs()}
+        outputs = {each.name: each for each in self._session.get_outputs()}
         self._output = ONNX_UNNORMALISED if ONNX_UNNORMALISED in outputs else ONNX_VECTOR
+        self.hidden = int(outputs[ONNX_VECTOR].shape[1])
 
-    def run(self, ids: npt.NDArray[np.int64]) -> Vectors:
-        """Return vectors (rows, hidden) of rows of token ids without padding."""
+    @classmethod
+    def load(cls, folder: Path) -> "OnnxGraph":
+        """Load the graph of a folder that `turnwise export` wrote."""
+        return cls(folder / ONNX_FILE)
+
+    def run_rows(self, ids: npt.NDArray[np.int64]) -> Vectors:
+        """Return vectors (rows, hidden), not normalised."""
         values = dict(zip(ONNX_INPUTS, (ids, np.ones_like(ids), np.zeros_like(ids)), strict=True))
         (vectors,) = self._session.run([self._output], {name: values[name] for name in self._inputs})
         return np.asarray(vectors, np.float32)
+
+    def save(self, folder: Path, normalise: bool) -> None:
+        """Write the graph, which normalises by itself."""
+        unfinished = folder / f".writing-{ONNX_FILE}"
+        shutil.copyfile(self.path, unfinished)
+        unfinished.replace(folder / ONNX_FILE)
 
     def __deepcopy__(self, _: Any) -> "OnnxGraph":
         return self
@@ -162,110 +198,81 @@ class OnnxGraph:
 
 
 def _open_session(path: Path) -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise BackboneError(f"{path} needs onnxruntime, which is not installed: pip install 'turnwise[onnx]'") from None
+    import onnxruntime  # here, because static models do not need it
+
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
+    options.intra_op_num_threads = count_threads()
     options.enable_mem_pattern = False  # a plan would be kept for every input shape, of which there are many
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # waiting threads would keep a core busy
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors have no common class
-        reason = str(error).strip().splitlines()[0]
-        raise BackboneError(f"{path} cannot be run ({reason}): export the model again") from error
+        raise BackboneError(f"{path} cannot be run ({_first_line(error)}): export the model again") from error
+
+
+def count_threads() -> int:
+    """Return `OMP_NUM_THREADS`, which torch honours too, or the number of cores that this process may use."""
+    requested = os.environ.get("OMP_NUM_THREADS", "")
+    if requested.isdecimal() and int(requested):
+        return int(requested)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # ---- static
 
 
-class StaticConfig(PreTrainedConfig):
-    """The configuration of a static model, under the names of transformers."""
-
-    model_type = STATIC
-    hidden_size: int = 0
-    vocab_size: int = 0
-    num_hidden_layers: int = 0
-
-
-class StaticBackbone(ExportedBackbone):
+class StaticTable(ExportedModel):
     """A table of token vectors; the unknown token does not count."""
 
     kind = "static"
-    description = "a static model (a table of token vectors)"
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, table: Vectors, folder: Path):
-        """Combine a tokenizer with a table (tokens, size), whose rows are its ids; `folder` is for messages."""
-        rows, size = table.shape
+    def __init__(self, table: Vectors, tokenizer: ExportedTokenizer, folder: Path):
+        """Use a table (tokens, size), whose rows are the ids of a tokenizer; `folder` is for messages."""
+        rows, self.hidden = table.shape
         if rows != len(tokenizer):
             raise BackboneError(
                 f"{folder} has {rows} token vectors, but its tokenizer {len(tokenizer)} tokens: export it again"
             )
-        super().__init__(StaticConfig(hidden_size=size, vocab_size=rows, num_hidden_layers=0), tokenizer, folder)
         counted = np.ones((rows, 1), np.float32)
         if tokenizer.unk_token_id is not None:
             counted[tokenizer.unk_token_id] = 0
         # the last column counts tokens, so that one pass computes their sum and their number
-        self.register_buffer("table", torch.from_numpy(np.hstack([table * counted, counted])))
-        self.table: Tensor
+        self._table = np.hstack([table * counted, counted])
+        self.digest = hashlib.sha256(self._table.tobytes()).hexdigest()
 
     @classmethod
-    def load(cls, name: str | Path, *_: Any, **__: Any) -> "StaticBackbone":
-        """Load a folder that `turnwise export --format static`, model2vec or sentence-transformers wrote."""
-        folder = Path(name)
-        for file in (STATIC_FILE, _TOKENIZER_FILE):
-            if not (folder / file).is_file():
-                raise BackboneError(f"{folder / file} is missing: export the model again")
+    def load(cls, folder: Path, tokenizer: ExportedTokenizer) -> "StaticTable":
+        """Load the table of a folder that turnwise, model2vec or sentence-transformers wrote."""
+        if not (folder / STATIC_FILE).is_file():
+            raise BackboneError(f"{folder / STATIC_FILE} is missing: export the model again")
         try:
             tensors = load_file(folder / STATIC_FILE)
-            tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER_FILE))
-        except Exception as error:  # the errors of tokenizers have no other class
-            if isinstance(error, SafetensorError | OSError) or type(error) is Exception:
-                raise BackboneError(f"cannot load the model {folder}: {str(error).strip().splitlines()[0]}") from error
-            raise
-        return cls(wrap_tokenizer(tokenizer), _read_table(folder, tensors), folder)
+        except (SafetensorError, OSError) as error:
+            raise BackboneError(f"cannot load the model {folder}: {_first_line(error)}") from error
+        return cls(_read_table(folder, tensors), tokenizer, folder)
+
+    def run_rows(self, ids: npt.NDArray[np.int64]) -> Vectors:
+        """Return vectors (rows, hidden), not normalised."""
+        sums = self._table[ids].sum(1)
+        return np.asarray(sums[:, :-1] / np.maximum(sums[:, -1:], 1))
 
     def save(self, folder: Path, normalise: bool) -> None:
-        """Write the table, the tokenizer, and the files that model2vec and sentence-transformers need."""
+        """Write the table, and the files that model2vec and sentence-transformers need."""
         unfinished = folder / f".writing-{STATIC_FILE}"
-        write_tensors(unfinished, {"embeddings": np.ascontiguousarray(self.table[:, :-1].cpu().numpy())})
+        write_tensors(unfinished, {"embeddings": np.ascontiguousarray(self._table[:, :-1])})
         unfinished.replace(folder / STATIC_FILE)
-        self.tokenizer.backend_tokenizer.save(str(folder / _TOKENIZER_FILE))
         settings = {
             "model_type": STATIC,
             "architectures": ["StaticModel"],
             "hidden_dim": self.hidden,
             "normalize": normalise,
             "embedding_dtype": "float32",
-            "seq_length": _UNLIMITED,
+            "seq_length": UNLIMITED,
         }
         write_json(folder / "config.json", settings)
         write_modules(folder, ["models.StaticEmbedding"] + ["models.Normalize"] * normalise)
         write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
-
-    @property
-    def max_length(self) -> int:
-        """The number of tokens that a sequence may have."""
-        return _UNLIMITED
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the table."""
-        return self.table.device
-
-    def vectors(self, stream: TokenStream) -> Tensor:
-        """Return pooled vectors (sequences, hidden), not normalised, in input order."""
-        stream = stream.to(self.device)
-        sums = embedding_bag(stream.ids, self.table, stream.starts()[:-1].to(self.device), mode="sum")
-        return stream.restore(sums[:, :-1] / sums[:, -1:].clamp(min=1))
-
-
-def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """Return a transformers tokenizer that knows its unknown token."""
-    unknown = getattr(tokenizer.model, "unk_token", None)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **({} if unknown is None else {"unk_token": unknown}))
 
 
 def _read_table(folder: Path, tensors: dict[str, npt.NDArray[Any]]) -> Vectors:
@@ -281,3 +288,7 @@ def _read_table(folder: Path, tensors: dict[str, npt.NDArray[Any]]) -> Vectors:
     if "weights" in tensors:
         table = table * tensors["weights"].astype(np.float32)[:, None]
     return table
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

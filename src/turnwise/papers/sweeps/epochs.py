@@ -10,7 +10,7 @@ from pathlib import Path
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.models.backbone.backbone import Pooling
+from turnwise.models.backbone.source import Pooling
 from turnwise.models.loading import ModelUnderTest, load_folder, wrap_model
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.report import write_experiment

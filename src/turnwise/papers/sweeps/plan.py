@@ -14,7 +14,8 @@ import yaml
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.options import OptionError, convert_option
-from turnwise.training.recipe import Recipe, load_recipe, packaged_yaml, parse_scalar, read_yaml_text
+from turnwise.training.recipe import Recipe, load_recipe, parse_scalar
+from turnwise.training.recipe_files import packaged_yaml, read_yaml_text
 
 #: The axis of a sweep's variants; always the last one.
 VARIANT = "variant"

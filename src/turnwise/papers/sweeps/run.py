@@ -26,9 +26,9 @@ from turnwise.core.progress import Progress, silent
 from turnwise.corpus.store import Corpus
 from turnwise.evaluation.probe import make_probe
 from turnwise.evaluation.results import Results
-from turnwise.models.backbone.backbone import Pooling
-from turnwise.models.encoder import Encoder
+from turnwise.models.backbone.source import Pooling
 from turnwise.models.loading import ModelUnderTest, load_folder, load_model, postprocess_model, wrap_model
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 from turnwise.papers.baselines.word_vectors import train_word_vectors
 from turnwise.papers.sweeps.plan import (
@@ -214,9 +214,9 @@ class _SweepRunner:
         self.report(self.points)
 
 
-def load_untrained(recipe: Recipe, pooling: Pooling | None = None) -> Encoder:
+def load_untrained(recipe: Recipe, pooling: Pooling | None = None) -> TrainableEncoder:
     """Return the encoder that a recipe without a first stage starts from."""
-    encoder = Encoder.load(recipe.backbone, pooling=pooling or recipe.pooling)
+    encoder = TrainableEncoder.load(recipe.backbone, pooling=pooling or recipe.pooling)
     if recipe.layers is not None:
         encoder.backbone.keep_layers(recipe.layers)
     return encoder

@@ -12,13 +12,13 @@ from typing import Any
 
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
-from turnwise.models.backbone.source import locate_model
-from turnwise.models.encoder import Encoder
+from turnwise.models.backbone.source import is_reranker, locate_model
 from turnwise.models.identity import encoder_fingerprint, reranker_fingerprint
 from turnwise.models.loading import load_folder
 from turnwise.models.model_card import model_card_header
-from turnwise.models.reranker import Reranker, is_reranker
+from turnwise.models.reranker import Reranker
 from turnwise.models.soup import SoupError, average_weights, check_ratio, check_same_architecture
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.report import write_experiment
 from turnwise.version import __version__
@@ -51,11 +51,11 @@ class _ModelPair:
         temporary.rename(folder)
 
 
-def _load(name: str | Path) -> Encoder | Reranker:
-    return Reranker.load(name) if is_reranker(locate_model(name)) else Encoder.load(name)
+def _load(name: str | Path) -> TrainableEncoder | Reranker:
+    return Reranker.load(name) if is_reranker(locate_model(name)) else TrainableEncoder.load(name)
 
 
-def _fingerprint(model: Encoder | Reranker) -> str:
+def _fingerprint(model: TrainableEncoder | Reranker) -> str:
     return reranker_fingerprint(model) if isinstance(model, Reranker) else encoder_fingerprint(model)
 
 

@@ -1,0 +1,125 @@
+"""Exported encoders, which give one vector per text, run on the CPU without torch, and cannot be trained."""
+
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.files import read_json, write_json
+from turnwise.core.types import Vectors
+from turnwise.models.backbone.exported import UNLIMITED, ExportedModel, ExportedTokenizer, OnnxGraph, StaticTable
+from turnwise.models.backbone.ragged import RaggedTokens
+from turnwise.models.backbone.source import BackboneError, Pooling
+from turnwise.models.encoder import Architecture, Encoder, EncoderConfig, describe_export
+from turnwise.models.identity import digest_model, vocabulary_text
+
+#: Tokens of one pass.
+_BATCH_TOKENS = 4096
+
+#: Names of the number of transformer layers in configurations.
+_LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
+
+
+class ExportedEncoder(Encoder):
+    """An ONNX graph or a static table with its tokenizer; see `Encoder` for its other attributes.
+
+    Attributes:
+        model: the graph or the table.
+        folder: where it was loaded from, for messages.
+    """
+
+    def __init__(
+        self,
+        model: ExportedModel,
+        tokenizer: ExportedTokenizer,
+        settings: EncoderConfig,
+        backbone: dict[str, Any],
+        folder: Path,
+    ):
+        """Combine the parts; `backbone` is the configuration of the model that it was exported from."""
+        longest = UNLIMITED if settings.max_length is None else settings.max_length
+        super().__init__(settings.pooling, longest, settings.normalise, settings.style, settings.marks)
+        self.model = model
+        self.folder = folder
+        self._tokenizer = tokenizer
+        self._backbone = backbone
+
+    @property
+    def hidden(self) -> int:
+        """The size of a vector."""
+        return self.model.hidden
+
+    @property
+    def tokenizer(self) -> ExportedTokenizer:
+        """The tokenizer."""
+        return self._tokenizer
+
+    @property
+    def device(self) -> str:
+        """The CPU."""
+        return "cpu"
+
+    @property
+    def architecture(self) -> Architecture:
+        """The type, layers and hidden units of the model that it was exported from; a table has no layers."""
+        layers = next((int(self._backbone[name]) for name in _LAYERS if name in self._backbone), 0)
+        return str(self._backbone.get("model_type")), layers, self.hidden
+
+    def configuration(self) -> str:
+        """Return the kind of the model: its digest covers the rest."""
+        return self.model.kind
+
+    def digest(self, *texts: str) -> str:
+        """Return a hash of the model and of texts."""
+        return digest_model(self.compression, self.model.digest, *texts)
+
+    def weights_fingerprint(self) -> str:
+        """Return a hash of the model and its vocabulary; see `Encoder`."""
+        return digest_model(None, self.model.digest, vocabulary_text(self.tokenizer))
+
+    def _encode_batch(self, batch: RaggedTokens) -> Vectors:
+        return self.model.run(batch)
+
+    @property
+    def _batch_tokens(self) -> int:
+        return _BATCH_TOKENS
+
+    # ---- loading and saving
+
+    @classmethod
+    def from_folder(
+        cls, folder: Path, config: EncoderConfig, device: Any, pooling: Pooling | None
+    ) -> "ExportedEncoder":
+        """Load a folder of `turnwise export`, or a static one of model2vec or sentence-transformers."""
+        _check_options(folder, config, device, pooling)
+        path = folder / config.path
+        model: ExportedModel
+        if config.exported == "static":
+            tokenizer = ExportedTokenizer.load(path, special_tokens=False)
+            model = StaticTable.load(path, tokenizer)
+        else:
+            model = OnnxGraph.load(path)
+            tokenizer = ExportedTokenizer.load(path)
+        backbone = read_json(path / "config.json") if (path / "config.json").is_file() else {}
+        return cls(model, tokenizer, config, backbone, folder)
+
+    def _save_model(self, folder: Path) -> dict[str, Any]:
+        write_json(folder / "config.json", self._backbone)
+        self.tokenizer.save(folder)
+        self.model.save(folder, self.normalise)
+        settings = {"kind": self.model.kind, "pooling": self.pooling, "max_length": self.max_length}
+        return {**settings, "normalise": self.normalise, "origin": self.origin}
+
+
+def _check_options(folder: Path, config: EncoderConfig, device: Any, pooling: Pooling | None) -> None:
+    """Make sure that a pooling and a device fit an exported model."""
+    if pooling not in (None, config.pooling):
+        if config.exported == "static":
+            raise BackboneError(f"{folder} is a table of token vectors, whose pooling is 'mean': leave {pooling!r} out")
+        raise BackboneError(
+            f"{folder} was exported with the pooling {config.pooling!r}, which is part of its graph: export the "
+            f"model again with --pooling {pooling}"
+        )
+    if device is not None and str(device) != "cpu":
+        raise BackboneError(
+            f"{folder} is {describe_export(config.exported)}, which runs on the CPU only: on {device} use the model "
+            "that it was made of"
+        )

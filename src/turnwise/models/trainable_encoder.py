@@ -1,0 +1,152 @@
+"""The trainable encoder: a transformer, pooling, and semantic compression, run by torch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from turnwise.core.files import write_json
+from turnwise.core.progress import Progress, silent
+from turnwise.core.types import Vectors
+from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
+from turnwise.models.backbone.backbone import Backbone, PoolerLayer, choose_device, evaluation_mode, pool
+from turnwise.models.backbone.inputs import TurnStyle
+from turnwise.models.backbone.ragged import RaggedTokens, Tokens
+from turnwise.models.backbone.source import BackboneError, Pooling, write_dense, write_modules
+from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.encoder import Architecture, Encoder, EncoderConfig
+from turnwise.models.identity import digest_model, vocabulary_text
+
+#: Tokens of one forward pass by device type.
+BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
+
+
+class TrainableEncoder(Encoder, nn.Module):
+    """An encoder with weights; see `Encoder` for its other attributes.
+
+    Attributes:
+        backbone: the transformer.
+        pooler: SimCSE's layer for the pooling 'cls-mlp'.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        pooling: Pooling = "mean",
+        max_length: int | None = None,
+        normalise: bool = False,
+        style: TurnStyle = "separator",
+        marks: SlotMarks = ONE_MARK,
+    ):
+        nn.Module.__init__(self)
+        longest = min(max_length or backbone.max_length, backbone.max_length)
+        Encoder.__init__(self, pooling, longest, normalise, style, marks)
+        self.backbone = backbone
+        self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" else None
+
+    @property
+    def hidden(self) -> int:
+        """The size of a vector."""
+        return self.backbone.hidden
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer."""
+        return self.backbone.tokenizer
+
+    @property
+    def device(self) -> str:
+        """The device of the weights."""
+        return str(self.backbone.device)
+
+    @property
+    def architecture(self) -> Architecture:
+        """The type, layers and hidden units of the backbone."""
+        return self.backbone.architecture
+
+    def configuration(self) -> str:
+        """Return the configuration of the backbone, for fingerprints."""
+        return str(self.backbone.config.to_json_string())
+
+    def digest(self, *texts: str) -> str:
+        """Return a hash of all weights and of texts."""
+        return digest_model(self, *texts)
+
+    def weights_fingerprint(self) -> str:
+        """Return a hash of weights and vocabulary; see `Encoder`."""
+        model_type = str(self.backbone.config.model_type)
+        weights = digest_model(self.backbone, model_type, vocabulary_text(self.tokenizer))
+        return digest_model(None, weights, digest_model(self.pooler))
+
+    # ---- encoding
+
+    def forward(self, stream: TokenStream) -> torch.Tensor:
+        """Return vectors (sequences, hidden) in input order."""
+        states = self.backbone(stream, "first-last" if self.pooling == "first-last" else "last")
+        vectors = pool(states, stream, self.pooling)
+        return vectors if self.pooler is None else self.pooler(vectors)
+
+    def encode_sequences(
+        self,
+        sequences: Sequence[Tokens],
+        *,
+        normalise: bool | None = None,
+        batch_tokens: int | None = None,
+        progress: Progress = silent,
+    ) -> Vectors:
+        """Return vectors of token sequences, see `Encoder`; dropout is off."""
+        with evaluation_mode(self):
+            return super().encode_sequences(
+                sequences, normalise=normalise, batch_tokens=batch_tokens, progress=progress
+            )
+
+    def _encode_batch(self, batch: RaggedTokens) -> Vectors:
+        with torch.inference_mode():
+            vectors: Vectors = self(TokenStream.of(batch)).float().cpu().numpy()
+        return vectors
+
+    @property
+    def _batch_tokens(self) -> int:
+        return BATCH_TOKENS.get(self.backbone.device.type, BATCH_TOKENS["cuda"])
+
+    # ---- loading and saving
+
+    @classmethod
+    def from_folder(
+        cls, folder: Path, config: EncoderConfig, device: str | torch.device | None, pooling: Pooling | None
+    ) -> "TrainableEncoder":
+        """Load the transformer and its pooling."""
+        backbone = Backbone.load(folder / config.path)
+        chosen = pooling or config.pooling
+        encoder = cls(backbone, chosen, config.max_length, config.normalise, config.style, config.marks)
+        if encoder.pooler is not None and config.dense:
+            weights = load_file(folder / config.dense / "model.safetensors")
+            state = {key.removeprefix("linear."): value for key, value in weights.items()}
+            encoder.pooler.linear.load_state_dict(state)
+        return encoder.to(choose_device(backbone, device)).eval()
+
+    def save(self, folder: Path | str, card: str | None = None) -> None:
+        """Write a sentence-transformers folder, which `SentenceTransformer(folder)` and `Encoder.load` both read."""
+        if self.pooling == "first-last":
+            raise BackboneError(
+                "an encoder with 'first-last' pooling cannot be saved: sentence-transformers has no such pooling; "
+                "save it with another one, and choose 'first-last' when you load it"
+            )
+        super().save(folder, card)
+
+    def _save_model(self, folder: Path) -> dict[str, Any]:
+        self.backbone.save_transformer(folder, self.max_length)
+        modules = ["Transformer", "Pooling"] + ["Dense"] * (self.pooler is not None) + ["Normalize"] * self.normalise
+        write_modules(folder, [f"models.{name}" for name in modules])
+        pooling = "cls" if self.pooling == "cls-mlp" else self.pooling
+        modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "mean_sqrt_len_tokens": ""}
+        settings = {f"pooling_mode_{mode}": name == pooling for mode, name in modes.items()}
+        write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": self.hidden, **settings})
+        if self.pooler is not None:
+            write_dense(folder / "2_Dense", self.pooler.linear, "activation.Tanh")
+        write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+        return {}
