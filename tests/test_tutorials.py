@@ -104,8 +104,8 @@ def with_tiny_encoder(command: str, tiny: Path) -> str:
     words = shlex.split(command)
     called: click.Command = COMMANDS
     for word in words[1:]:
-        if isinstance(called, click.Group) and word in called.commands:
-            called = called.commands[word]
+        if word in getattr(called, "commands", {}):
+            called = called.commands[word]  # type: ignore[attr-defined]
     for option in called.params:
         name = option.opts[0]
         if (name == "--backbone" or (name == "--model" and option.default == DEFAULT_ENCODER)) and name not in words:
