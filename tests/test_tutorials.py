@@ -10,7 +10,7 @@ import io
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -24,7 +24,7 @@ from turnwise.core.model_names import DEFAULT_ENCODER, MINILM
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 COMMANDS = get_command(app)
-BLOCK = re.compile(r"^```(console|python|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(console|python|text)(?: title=\"(.+)\")?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 #: What `make test` replaces in the commands of a tutorial, so that it takes seconds.
 SHORTER = {
@@ -52,26 +52,38 @@ SHORTER = {
 
 @dataclass(frozen=True)
 class Example:
-    """A command line or a Python block, and what the page says that it prints (empty: nothing is said)."""
+    """A command line or a Python block, and what the page says that it prints (empty: nothing is said).
+
+    A Python block with a title is a file of that name.
+    """
 
     kind: str
     source: str
-    shown: str
+    shown: str = ""
+    file: str = ""
 
 
 def read_examples(page: Path) -> list[Example]:
     """Return the commands and Python blocks of a page in order; a `text` block is the output of the one before it."""
     examples: list[Example] = []
-    for kind, content in BLOCK.findall(page.read_text(encoding="utf-8")):
+    for kind, title, content in BLOCK.findall(page.read_text(encoding="utf-8")):
         if kind == "text":
-            examples[-1] = Example(examples[-1].kind, examples[-1].source, content)
+            examples[-1] = replace(examples[-1], shown=content)
         elif kind == "python":
-            examples.append(Example(kind, content, ""))
+            examples.append(Example(kind, content, file=title))
         else:
             for part in re.split(r"^\$ ", content.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
                 command, _, shown = part.partition("\n")
                 examples.append(Example(kind, command, shown))
     return examples
+
+
+def run_example(example: Example, names: dict[str, object]) -> str:
+    """Run an example, with the names of the Python blocks before it, and return what it prints."""
+    if example.file:
+        Path(example.file).write_text(example.source, encoding="utf-8")
+        return ""
+    return run_command(example.source) if example.kind == "console" else run_python(example.source, names)
 
 
 def run_command(command: str) -> str:
@@ -137,16 +149,15 @@ def test_tutorial_runs_on_a_small_sample(name: str, folder: Path, tiny_folder: C
         source = example.source
         for words, shorter in SHORTER[name].items():
             source = source.replace(words, shorter)
-        if example.kind == "python":
-            run_python(source, names)
-        else:
-            run_command(with_tiny_encoder(source, tiny))
+        if example.kind == "console":
+            source = with_tiny_encoder(source, tiny)
+        run_example(replace(example, source=source), names)
 
 
 def check_tutorial(name: str) -> None:
     names: dict[str, object] = {}
     for example in read_examples(TUTORIALS / f"{name}.md"):
-        printed = run_python(example.source, names) if example.kind == "python" else run_command(example.source)
+        printed = run_example(example, names)
         if example.shown:
             assert_prints(example.shown, printed, example.source)
 
