@@ -6,6 +6,7 @@ they are written and compares what they print.
 
 import contextlib
 import doctest
+import importlib
 import io
 import re
 import shlex
@@ -82,6 +83,7 @@ def run_example(example: Example, names: dict[str, object]) -> str:
     """Run an example, with the names of the Python blocks before it, and return what it prints."""
     if example.file:
         Path(example.file).write_text(example.source, encoding="utf-8")
+        importlib.invalidate_caches()
         return ""
     return run_command(example.source) if example.kind == "console" else run_python(example.source, names)
 
