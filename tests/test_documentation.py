@@ -12,6 +12,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
+import turnwise
 from tests.helpers import ROOT
 from turnwise import register_extensions
 from turnwise.cli import app
@@ -54,6 +55,17 @@ def test_every_objective_recipe_key_sweep_and_command_is_described() -> None:
     assert sorted(key for key in keys if f"`{key}`" not in recipes and f"\n{key}:" not in recipes) == []
     assert [name for name in packaged_sweeps() if f"| `{name}` |" not in sweeps] == []
     assert [name for name in COMMANDS.commands if f"turnwise {name} " not in commands] == []  # type: ignore[attr-defined]
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    reference = set(re.findall(r"^::: turnwise\.(?:\S+\.)?(\w+)$", read("reference/python.md"), re.MULTILINE))
+    assert set(turnwise.__all__) - {"__version__"} - reference == set()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    entries = set(re.findall(r"\S+\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert entries - {"reference/cli.md"} == pages  # the page of all commands is generated
 
 
 def shown_commands(text: str) -> list[str]:

@@ -25,7 +25,7 @@ from turnwise.core.model_names import DEFAULT_ENCODER, MINILM
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 COMMANDS = get_command(app)
-BLOCK = re.compile(r"^```(console|python|text)(?: title=\"(.+)\")?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(console|python|text)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 #: What `make test` replaces in the commands of a tutorial, so that it takes seconds.
 SHORTER = {
