@@ -1,5 +1,6 @@
 """Generate the page `reference/cli.md` from the commands themselves."""
 
+import re
 import subprocess
 import sys
 
@@ -12,4 +13,5 @@ COMMAND = [sys.executable, "-m", "typer", "turnwise.cli", "utils", "docs", "--na
 def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the page to those that MkDocs found."""
     listing = subprocess.run(COMMAND, check=True, capture_output=True, text=True).stdout
+    listing = re.sub(r"\*\*Commands\*\*:\n\n(?:\* .*\n)+\n", "", listing)  # shortened lists of the sections that follow
     files.append(File.generated(config, "reference/cli.md", content=listing))
