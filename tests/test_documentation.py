@@ -70,7 +70,8 @@ def test_every_page_is_in_the_navigation() -> None:
 
 def shown_commands(text: str) -> list[str]:
     """Return the turnwise commands in code blocks (continued lines joined) and in inline code."""
-    blocks = [block.replace("\\\n", " ") for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)]
+    fenced = re.findall(r"^ *```[^`\n]*\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+    blocks = [block.replace("\\\n", " ") for block in fenced]
     lines = [line.partition(" #")[0] for block in blocks for line in block.splitlines()]
     inline = re.findall(r"`(turnwise [^`\n]*)`", text)
     return [match[0] for line in [*lines, *inline] if (match := re.search(r"(?<!from )\bturnwise [a-z-]+ .*", line))]
