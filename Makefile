@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-full check bench docs clean
+.PHONY: setup demo demo-train test test-full check bench docs clean
 .DEFAULT_GOAL := setup
 
 setup: .venv/ready
@@ -17,7 +17,9 @@ setup: .venv/ready
 
 # The main workflow on the sample corpus and the packaged MiniLM: import, statistics, training, evaluation before and after, comparison,
 # then everything that the web page serves.
-demo: setup
+demo: demo-train
+
+demo-train: setup
 	$(BIN)/turnwise corpus sample --out demo/sample --dialogues 2000 --seed 1
 	$(BIN)/turnwise corpus stats demo/sample --curve demo/frequency.svg
 	$(BIN)/turnwise train dse --corpus demo/sample --split train --probe demo/sample --out demo/model --resume \

@@ -1,14 +1,18 @@
 """The documentation lists everything that exists, and nothing that does not."""
 
+import ast
 import dataclasses
+import json
 import pkgutil
 import re
 from pathlib import Path
 
 import click
 import pytest
+import yaml
 from typer.main import get_command
 
+import turnwise
 from tests.helpers import ROOT
 from turnwise import register_extensions
 from turnwise.cli import app
@@ -16,7 +20,7 @@ from turnwise.evaluation.evaluation_protocols import PROTOCOLS, task_names
 from turnwise.evaluation.suites import SUITES
 from turnwise.objectives.registry import OBJECTIVES
 from turnwise.papers.sweeps.plan import packaged_sweeps
-from turnwise.training.recipe import Recipe
+from turnwise.training.recipe import Recipe, load_recipe, packaged_recipes
 
 register_extensions()
 
@@ -53,28 +57,74 @@ def test_every_objective_recipe_key_sweep_and_command_is_described() -> None:
     assert [name for name in COMMANDS.commands if f"turnwise {name} " not in commands] == []  # type: ignore[attr-defined]
 
 
+def test_every_public_name_is_in_the_reference() -> None:
+    reference = set(re.findall(r"^::: turnwise\.(?:\S+\.)?(\w+)$", read("reference/python.md"), re.MULTILINE))
+    assert set(turnwise.__all__) - {"__version__"} - reference == set()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    entries = set(re.findall(r"\S+\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert entries - {"reference/cli.md"} == pages  # the page of all commands is generated
+
+
 def shown_commands(text: str) -> list[str]:
     """Return the turnwise commands in code blocks (continued lines joined) and in inline code."""
-    blocks = [block.replace("\\\n", " ") for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)]
+    fenced = re.findall(r"^ *```[^`\n]*\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+    blocks = [block.replace("\\\n", " ") for block in fenced]
     lines = [line.partition(" #")[0] for block in blocks for line in block.splitlines()]
     inline = re.findall(r"`(turnwise [^`\n]*)`", text)
-    return [match[0] for line in [*lines, *inline] if (match := re.search(r"\bturnwise [a-z-]+ .*", line))]
+    return [match[0] for line in [*lines, *inline] if (match := re.search(r"(?<!from )\bturnwise [a-z-]+ .*", line))]
+
+
+def find_command(line: str) -> tuple[click.Command, list[str]]:
+    """Return the command of a line and the words after its name."""
+    command: click.Command = COMMANDS
+    words = line.split()[1:]
+    while hasattr(command, "commands") and words and words[0] in command.commands:
+        command = command.commands[words.pop(0)]
+    return command, words
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_options_in_shown_commands_exist(page: Path) -> None:
+def test_shown_commands_and_their_options_exist(page: Path) -> None:
     if page.name == "log.md":
         pytest.skip("the log quotes commands as they were")
     for line in shown_commands(page.read_text(encoding="utf-8")):
-        command: click.Command = COMMANDS
-        words = line.split()[1:]
-        while hasattr(command, "commands") and words and words[0] in command.commands:
-            command = command.commands[words.pop(0)]
+        command, words = find_command(line)
         if hasattr(command, "commands"):
-            continue  # an ellipsis or a placeholder in the place of a command
+            # only an option, an ellipsis or a placeholder may take the place of a command
+            assert not words or not re.fullmatch(r"[a-z][a-z-]*", words[0]), f"{line}: there is no {words[0]}"
+            continue
         options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", " ".join(words)):
             assert option in options | {"--help"}, f"{line}: there is no {option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_shown_recipes_and_their_keys_exist(page: Path) -> None:
+    if page.name == "log.md":
+        pytest.skip("the log quotes commands as they were")
+    for line in shown_commands(page.read_text(encoding="utf-8")):
+        words = line.split()[1:]
+        if words[0] == "train" and words[1] in packaged_recipes():
+            changes = re.findall(r"--set ([\w.-]+=[^\s`]+)", line)
+            load_recipe(words[1], [change for change in changes if not change.endswith("…")])
+
+
+def shown_blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}[^\n]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_code_blocks_can_be_parsed(page: Path) -> None:
+    for block in shown_blocks(page, "python"):
+        ast.parse(block)
+    for block in shown_blocks(page, "yaml"):
+        yaml.safe_load(block)
+    for block in shown_blocks(page, "json"):
+        for line in block.splitlines():
+            json.loads(line)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

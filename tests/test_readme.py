@@ -29,8 +29,9 @@ def commands() -> list[tuple[str, str]]:
     return examples
 
 
-def test_the_page_shows_commands() -> None:
+def test_the_page_shows_commands_and_is_short() -> None:
     assert len(commands()) >= 3
+    assert len(README.splitlines()) <= 150
 
 
 def test_commands_print_what_the_page_shows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,12 +61,20 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An utterance of one speaker, with the labels that its source gives it."""
+    """An utterance of one speaker, with the labels that its source gives it.
 
-    speaker: str  # 'user', 'system', or 'speaker_1', 'speaker_2', … in a conversation without roles
-    text: str  # never empty
+    Attributes:
+        speaker: 'user', 'system', or 'speaker_1', 'speaker_2', … in a conversation without roles.
+        text: never empty.
+        intent: what the speaker wants, such as 'book_table'.
+        acts: dialogue acts, such as 'inform' or 'request(date)'.
+        slots: named values in the text.
+    """
+
+    speaker: str
+    text: str
     intent: str | None = None
-    acts: tuple[str, ...] = ()  # dialogue acts, such as 'inform' or 'request(date)'
+    acts: tuple[str, ...] = ()
     slots: tuple[Slot, ...] = ()
 
     def __post_init__(self) -> None:
@@ -95,12 +103,19 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """A conversation, its turns in order."""
+    """A conversation, its turns in order.
 
-    id: str  # unique within a store
-    turns: tuple[Turn, ...]  # at least one
-    source: str | None = None  # the corpus or log that it comes from
-    split: str | None = None  # 'train', 'valid' or 'test', if the source is split
+    Attributes:
+        id: unique within a store.
+        turns: at least one.
+        source: the corpus or log that it comes from.
+        split: 'train', 'valid' or 'test', if the source is split.
+    """
+
+    id: str
+    turns: tuple[Turn, ...]
+    source: str | None = None
+    split: str | None = None
 
     def __post_init__(self) -> None:
         if not self.id:

@@ -172,7 +172,7 @@ def real(tmp_path: Path) -> Callable[[str, str], Path]:
 def test_documented_scores(
     reader: str, own: tuple[float, float], patterns: tuple[float, float], real: Callable[[str, str], Path]
 ) -> None:
-    """Precision and recall of equal places as docs/templates.md tells them, to two points."""
+    """Precision and recall of equal places as in docs/results/slot-detection.md, to two points."""
     folder = real(reader, LAYOUTS[reader])
     view = open_test_split(folder)
     for detector, expected in ((BuiltInDetector.learn([folder]), own), (BuiltInDetector(), patterns)):
@@ -182,7 +182,7 @@ def test_documented_scores(
 
 @pytest.mark.full
 def test_documented_slots_of_clinc150(real: Callable[[str, str], Path], tmp_path: Path) -> None:
-    """As docs/templates.md counts them, to five in a hundred."""
+    """The counts of docs/results/slot-detection.md, to five in a hundred."""
     detector = BuiltInDetector.learn([real(reader, place) for reader, place in LAYOUTS.items()])
     written = detect_store(real("clinc150", "clinc150_oos"), tmp_path / "slots", detector)
     facts = written.manifest["facts"]
