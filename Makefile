@@ -15,27 +15,33 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' --editable ./weights --editable ./weights-onnx
 	@touch .venv/ready
 
-# The main workflow on the sample corpus and the packaged MiniLM: import, statistics, training, evaluation before and after, comparison,
-# then everything that the web page serves.
-demo: demo-train
-
-demo-train: setup
-	$(BIN)/turnwise corpus sample --out demo/sample --dialogues 2000 --seed 1
-	$(BIN)/turnwise corpus stats demo/sample --curve demo/frequency.svg
-	$(BIN)/turnwise train dse --corpus demo/sample --split train --probe demo/sample --out demo/model --resume \
-	    --set steps=120 --set batch_size=32 --set learning_rate=3e-5 --set head_learning_rate=3e-3 --set checkpoint_every=40
-	$(BIN)/turnwise evaluate minilm --task intents --data demo/sample --out demo/before
-	$(BIN)/turnwise evaluate demo/model --task intents --data demo/sample --out demo/after
-	$(BIN)/turnwise compare demo/before demo/after
-	$(BIN)/turnwise intents fit demo/sample --model demo/model --out demo/intents
-	$(BIN)/turnwise intents predict demo/intents "how do I pay my phone bill?" "what is the capital of France?"
-	$(BIN)/turnwise responses index demo/sample --model demo/model --out demo/responses
-	$(BIN)/turnwise conversations index demo/sample --model demo/model --out demo/conversations
-	test -d demo/map || $(BIN)/turnwise map demo/sample --model demo/model --speaker user --out demo/map --top 5
+# What turnwise does for a sample log: the packaged encoder compared with MiniLM on intents and out-of-scope texts, then a project with
+# map, suggestions and an intent classifier. The comparison is shortened to a few rows; without grep, it prints all.
+demo: setup
+	$(BIN)/turnwise corpus sample --out demo/sample --dialogues 1000 --seed 1
+	$(BIN)/turnwise corpus export demo/sample --format messages --out demo/chats.jsonl --force
+	$(BIN)/turnwise evaluate minilm --task intents --task out-of-scope --data demo/sample --out demo/minilm > demo/minilm.txt
+	$(BIN)/turnwise evaluate turnwise-small --task intents --task out-of-scope --data demo/sample --out demo/turnwise-small > demo/turnwise-small.txt
+	$(BIN)/turnwise compare demo/minilm demo/turnwise-small | \
+	    grep -E '^demo|^.$$|task|---|shot prototypes|logistic|from validation . (Accuracy|OOS-Recall)|AUROC'
+	$(BIN)/turnwise start demo/chats.jsonl --out demo/project --no-serve
+	$(BIN)/turnwise intents fit demo/sample/intents/train.jsonl --out demo/project/intents
+	$(BIN)/turnwise intents test demo/project/intents demo/sample/intents/test.jsonl --out demo/intents.html
+	cd demo/project && ../../$(BIN)/turnwise intents predict "how do I pay my phone bill?" "what is the capital of France?"
+	cd demo/project && ../../$(BIN)/turnwise responses suggest "Where is my parcel?" --top 3
 	@echo
 	@echo 'To try it in a browser, run this and open http://127.0.0.1:8000:'
-	@echo '  $(BIN)/turnwise serve --model demo/model --intents demo/intents --responses demo/responses \\'
-	@echo '      --conversations demo/conversations --map demo/map --report demo/after --port 8000'
+	@echo '  cd demo/project && ../../$(BIN)/turnwise serve'
+
+# Adapts the packaged encoder to the sample log, and compares how well both rank responses. A real run has 300 steps of 64 pairs.
+demo-train: setup
+	$(BIN)/turnwise corpus sample --out demo/sample --dialogues 1000 --seed 1
+	$(BIN)/turnwise corpus import authored_pairs authored --out demo/authored-pairs
+	$(BIN)/turnwise train adapt --corpus demo/sample --corpus demo/authored-pairs --split train --out demo/adapted --resume \
+	    --set steps=80 --set batch_size=32
+	$(BIN)/turnwise evaluate turnwise-small --task responses --data demo/sample --out demo/before > demo/before.txt
+	$(BIN)/turnwise evaluate demo/adapted --task responses --data demo/sample --out demo/after > demo/after.txt
+	$(BIN)/turnwise compare demo/before demo/after
 
 # One process more than there are cores: some tests wait for processes that they start.
 test: setup
