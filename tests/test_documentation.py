@@ -20,7 +20,8 @@ from turnwise.evaluation.evaluation_protocols import PROTOCOLS, task_names
 from turnwise.evaluation.suites import SUITES
 from turnwise.objectives.registry import OBJECTIVES
 from turnwise.papers.sweeps.plan import packaged_sweeps
-from turnwise.training.recipe import Recipe, load_recipe, packaged_recipes
+from turnwise.training.recipe import Recipe, load_recipe
+from turnwise.training.recipe_files import packaged_recipes
 
 register_extensions()
 

@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline, make_union
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator
 
 from tests.helpers.encoders import RandomEncoder
 from turnwise import Encoder, EncoderTransformer
@@ -35,9 +35,10 @@ def encoder(folder: str) -> Encoder:
     return Encoder.load(folder)
 
 
-@parametrize_with_checks([EncoderTransformer(RandomEncoder())])
-def test_scikit_learn_checks(estimator, check) -> None:
-    check(estimator)
+@pytest.mark.filterwarnings("ignore:Can't test estimator")  # most checks need numbers as input
+def test_scikit_learn_checks() -> None:
+    results = check_estimator(EncoderTransformer(RandomEncoder()), on_fail="raise")
+    assert any(each["status"] == "passed" for each in results)
 
 
 @pytest.mark.parametrize("container", [list, tuple, iter, np.array, pd.Series, lambda texts: np.array(texts, object)])
