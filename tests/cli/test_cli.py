@@ -16,6 +16,7 @@ from typer.main import get_command
 from tests.helpers import command_line
 from turnwise import __version__
 from turnwise.cli import app
+from turnwise.cli.project import model_or_default
 from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.training.recipe_files import packaged_recipes
 
@@ -60,12 +61,13 @@ def option_defaults(command: Any, name: str, path: tuple[str, ...] = ()) -> Iter
 
 
 def test_turnwise_small_is_the_default_except_in_benchmarks() -> None:
-    """Benchmarks name `minilm`, as their published results do; None leaves the choice to what was fitted before."""
+    """Benchmarks name `minilm`, as their published results do; None leaves the choice to a project or a folder."""
     defaults = dict(option_defaults(get_command(app), "--model"))
     assert set(defaults) >= {"serve", "map", "intents fit", "responses suggest", "annotate export", "bench encode"}
-    expected = dict.fromkeys(defaults, DEFAULT_ENCODER)
-    expected |= {name: "minilm" for name in defaults if name.startswith("bench ")}
-    assert defaults == expected | dict.fromkeys(("intents report", "labels finish"))
+    benchmarks = {name for name in defaults if name.startswith("bench ")}
+    assert {defaults[name] for name in benchmarks} == {"minilm"}
+    assert {defaults[name] for name in defaults.keys() - benchmarks} == {DEFAULT_ENCODER, None}
+    assert model_or_default(None) == DEFAULT_ENCODER
 
 
 @pytest.mark.parametrize(
@@ -253,6 +255,6 @@ def interrupt_a_class() -> None:
 
 @pytest.mark.parametrize("interrupted", [interrupt, interrupt_a_class])
 def test_interrupted_commands_say_so(interrupted: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnwise.training.recipe.summarise_recipes", interrupted)
+    monkeypatch.setattr("turnwise.training.recipe_files.summarise_recipes", interrupted)
     result = run("recipes", code=130)
     assert (result.stdout, result.stderr) == ("", "interrupted\n")

@@ -17,6 +17,7 @@ from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import EvaluationError
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.papers.paper_tables import add_tables
 from turnwise.papers.suites import PAPER_SUITES
 
@@ -126,7 +127,7 @@ def test_second_run_uses_the_cache(
 ) -> None:
     """It needs no forward pass and gives the same results to the last digit."""
     results, folder = evaluated_suites("diaeval")
-    monkeypatch.setattr(Encoder, "forward", lambda *_: pytest.fail("a text was encoded again"))
+    monkeypatch.setattr(TrainableEncoder, "forward", lambda *_: pytest.fail("a text was encoded again"))
     again = evaluate(encoder, world, suite="diaeval", out=folder, effort=EFFORT, name="tiny")
     assert again.rows == results.rows
 

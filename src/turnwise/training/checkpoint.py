@@ -93,8 +93,11 @@ def claim_folder(out: Path, recipe: Recipe, resume: bool) -> bool:
 
 
 def recipe_of_run(out: Path, requested: Recipe) -> Recipe:
-    """Return the recipe that the run in a folder was started with, or the requested one if there is none."""
-    return load_recipe(out / RECIPE) if (out / RECIPE).is_file() else requested
+    """Return the recipe of the run in a folder, with its numbers, if it was started with the requested one."""
+    if not (out / RECIPE).is_file():
+        return requested
+    recipe = load_recipe(out / RECIPE)
+    return recipe if recipe.started_as(requested) else requested
 
 
 def release_folder(out: Path) -> None:

@@ -107,7 +107,7 @@ def test_words_are_sorted_by_weight() -> None:
 def test_names_are_weighted_by_occurrences() -> None:
     texts = ["okay great", "thansk", "thansk a lot", "cancel order", "order cancel", "order"]
     labels = np.array([0, 0, 0, 1, 1, 1])
-    described = describe_clusters(texts, labels, VECTORS[: len(texts)], [400, 1, 1, 2, 2, 2])
+    described = describe_clusters(texts, labels, VECTORS[: len(texts)], [400, 1, 1, 400, 400, 400])
     assert set(described[0].words[0].split()) <= {"okay", "great"}
     assert describe_clusters(texts, labels, VECTORS[: len(texts)])[0].words[0] == "thansk"
 

@@ -259,8 +259,9 @@ def test_command_averages_rerankers(tiny_folder: Callable[[str], Path], tmp_path
     second.save(tmp_path / "second")
     run(tmp_path / "first", tmp_path / "second", "--ratio", 0.3, "--out", tmp_path / "soup")
     context, candidates = ["where is it"], ["yes please", "no thanks", "the hotel"]
-    scores = Reranker.load(tmp_path / "soup", device="cpu").score(context, candidates)
-    np.testing.assert_array_equal(scores, average_weights(first, second, 0.3).score(context, candidates))
+    average_weights(first, second, 0.3).save(tmp_path / "average")
+    soup, average = (Reranker.load(tmp_path / name, device="cpu") for name in ("soup", "average"))
+    np.testing.assert_array_equal(soup.score(context, candidates), average.score(context, candidates))
     assert 'Reranker.load("soup").score(' in (tmp_path / "soup" / "README.md").read_text(encoding="utf-8")
 
 

@@ -1,21 +1,18 @@
 """Timing and data shared by the benchmarks."""
 
-import importlib
 import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.imports import explain_missing_packages
+from turnwise.core.imports import require
 from turnwise.core.progress import Progress, silent
 
 
 def require_peer(*packages: str) -> None:
     """Raise an error if sentence-transformers, the peer of most benchmarks, or another package of it is missing."""
-    with explain_missing_packages():
-        for name in ("sentence_transformers", *packages):
-            importlib.import_module(name)
+    require("sentence_transformers", *packages, extra="compare")
 
 
 def time_call(function: Callable[[], object]) -> float:
