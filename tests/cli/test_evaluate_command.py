@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +12,14 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+import turnwise
 from tests.helpers.command_line import Answer, run
 from tests.helpers.stores import write_store
+from turnwise.cli import options
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
+from turnwise.evaluation.evaluation_protocols import task_names
 from turnwise.evaluation.probe import make_probe
+from turnwise.evaluation.suites import SUITES
 from turnwise.models.encoder import Encoder
 
 #: Keys of every row of results.json.
@@ -305,3 +311,21 @@ def test_annotate_reports_invalid_input(world: Path, tiny: Path, tmp_path: Path)
     unjudged = run("annotate", "collect", out, "--out", tmp_path / "gold.txt", code=1)
     assert_one_clear_error(unjudged, "pairs.csv, line 2: the score must be 1, 2, 3, 4 or 5, got ''", 1)
     assert not (tmp_path / "gold.txt").exists()
+
+
+def test_the_names_of_suites_and_tasks_are_those_that_are_registered() -> None:
+    turnwise.register_extensions()
+    assert set(options.SUITES) == set(SUITES)
+    assert set(options.TASKS) == set(task_names())
+
+
+@pytest.mark.parametrize(("option", "name", "meant"), [("--task", "intnts", "intents"), ("--suite", "dsee", "dse")])
+def test_a_mistyped_name_is_refused_before_torch_is_imported(option: str, name: str, meant: str) -> None:
+    code = (
+        "import sys; from turnwise.cli import main\n"
+        f"sys.argv = ['turnwise', 'evaluate', 'minilm', '{option}', '{name}', '--data', '.', '--out', 'x']\n"
+        "try: main()\nfinally: print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"there is no {option[2:]} '{name}'" in done.stderr and f"Did you mean {meant}?" in done.stderr
+    assert (done.returncode, done.stdout) == (1, "False\n")

@@ -54,6 +54,33 @@ def test_cached_vectors_equal_the_encoders_bit_by_bit(tiny_folder: Callable[[str
     assert cache.encode([], normalise=True).shape == (0, encoder.hidden)
 
 
+class StyledEncoder(RandomEncoder):
+    """Counts inputs of any form, and joins turns in a style."""
+
+    def __init__(self, style: str):
+        super().__init__()
+        self.style, self.count = style, 0
+
+    def encode(self, inputs, *, normalise=None, max_length=None):  # type: ignore[no-untyped-def]
+        self.count += len(inputs)
+        return np.ones((len(inputs), 2), np.float32)
+
+
+@pytest.mark.parametrize(("style", "count"), [("separator", 1), ("roles", 4)])
+def test_speakers_matter_only_to_an_encoder_that_reads_them(style: str, count: int) -> None:
+    encoder = StyledEncoder(style)
+    VectorCache(encoder).encode(["a b", ["a b"], [Turn("user", "a b")], [Turn("system", "a b")]])
+    assert encoder.count == count
+
+
+def test_a_text_and_a_turn_of_it_have_the_same_vector_in_the_style_separator(
+    tiny_folder: Callable[[str], Path],
+) -> None:
+    encoder = Encoder.load(tiny_folder("bert"), device="cpu")
+    assert encoder.style == "separator"
+    np.testing.assert_array_equal(encoder.encode([[Turn("system", "a b")]]), encoder.encode(["a b"]))
+
+
 def test_keys_distinguish_inputs() -> None:
     """A text, a conversation of it, another speaker, other turn borders, another length: all are different inputs."""
     inputs = ["a b", ["a b"], ["a", "b"], [Turn("user", "a b")], [Turn("system", "a b")], ["a\0b"]]

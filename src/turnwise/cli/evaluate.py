@@ -10,7 +10,18 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli.experiments import show_points
 from turnwise.cli.help import command_group
-from turnwise.cli.options import AsJson, Compressed, Data, Datasets, EvaluationSeeds, EvaluationSteps, PoolingName, Seed
+from turnwise.cli.options import (
+    AsJson,
+    Compressed,
+    Data,
+    Datasets,
+    EvaluationSeeds,
+    EvaluationSteps,
+    OneSuite,
+    PoolingName,
+    Seed,
+    Tasks,
+)
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.imports import require
 from turnwise.core.model_names import DEFAULT_ENCODER
@@ -31,12 +42,8 @@ def evaluate_command(
     ],
     data: Data,
     out: Annotated[Path, Option(file_okay=False, help="Folder for results.json, tables.md and report.html.")],
-    suite: Annotated[
-        str | None, Option(help="Fill the tables of a paper: dse, dialoguecse, tadse, diaeval, ums.")
-    ] = None,
-    task: Annotated[
-        list[str] | None, Option(metavar="TASK", help="Instead of a suite: intents, responses, …; repeatable.")
-    ] = None,
+    suite: OneSuite = None,
+    task: Tasks = None,
     dataset: Datasets = None,
     pooling: PoolingName = None,
     postprocess: Annotated[

@@ -1,10 +1,13 @@
 """Options and arguments that several commands share."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
+
+from turnwise.core.errors import TurnwiseError, did_you_mean
 
 
 def _parent_must_exist(path: Path | None) -> Path | None:
@@ -64,11 +67,49 @@ _DATA_HELP = "Folder of data sets, or a sample store."
 Data = Annotated[Path, Option(envvar="TURNWISE_DATA", help=_DATA_HELP)]
 OptionalData = Annotated[Path | None, Option(envvar="TURNWISE_DATA", help=_DATA_HELP)]
 Datasets = Annotated[list[str] | None, Option("--dataset", metavar="NAME", help="Only this data set; repeatable.")]
+#: What can be evaluated. The registries of suites and tasks need torch, and a mistyped name is refused before.
+SUITES = ("dse", "dialoguecse", "tadse", "diaeval", "ums")
+TASKS = (
+    *("intents", "out-of-scope", "abstention", "responses", "reranking", "selection", "coherence", "actions"),
+    *("inference", "retrieval", "sts", "nli", "geometry"),
+)
+
+
+def _expect(kind: str, known: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Return a callback of an option with a name or a list of names, which must be known."""
+
+    def check(names: Any) -> Any:
+        for name in (names,) if isinstance(names, str) else names or ():
+            if name not in known:
+                choices = f"choose from {', '.join(known)}.{did_you_mean(name, known)}"
+                raise TurnwiseError(f"there is no {kind} {name!r}: {choices}")
+        return names
+
+    return check
+
+
+_check_suites, _check_tasks = _expect("suite", SUITES), _expect("task", TASKS)
+
 Suites = Annotated[
-    list[str] | None, Option("--suite", metavar="SUITE", help="Evaluate a suite: dse, diaeval, …; repeatable.")
+    list[str] | None,
+    Option(
+        "--suite",
+        metavar="SUITE",
+        callback=_check_suites,
+        help="Evaluate a suite: dse, diaeval, …; repeatable.",
+    ),
+]
+OneSuite = Annotated[
+    str | None, Option("--suite", callback=_check_suites, help=f"Fill the tables of a paper: {', '.join(SUITES)}.")
 ]
 Tasks = Annotated[
-    list[str] | None, Option("--task", metavar="TASK", help="Evaluate a task: intents, responses, …; repeatable.")
+    list[str] | None,
+    Option(
+        "--task",
+        metavar="TASK",
+        callback=_check_tasks,
+        help="Evaluate a task: intents, responses, …; repeatable.",
+    ),
 ]
 FineTuning = Annotated[bool, Option(help="Also run the tasks that fine-tune the encoder.")]
 EvaluationSeeds = Annotated[

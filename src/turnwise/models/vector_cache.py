@@ -43,7 +43,7 @@ class VectorCache:
     def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
         """Return vectors (inputs, size) in the order of the inputs; only new inputs are encoded."""
         self._load()
-        keys = [_key(item, max_length) for item in inputs]
+        keys = [_key(self._canonical(item), max_length) for item in inputs]
         new = {key: item for key, item in zip(keys, inputs, strict=True) if key not in self._index}
         # inputs of similar length together: an encoder wastes less on an even batch
         new_keys = sorted(new, key=lambda key: _length(new[key]))
@@ -79,6 +79,14 @@ class VectorCache:
     ) -> bool:
         """Return whether `encode_chunk` with these arguments would encode nothing."""
         return self._folder is not None and self._chunk_path(inputs, normalise, max_length).is_file()
+
+    def _canonical(self, item: Any) -> Any:
+        """Return the texts of an input alone if the encoder ignores speakers and slots; a single one as a text."""
+        style, compression = (getattr(self._encoder, name, None) for name in ("style", "compression"))
+        if isinstance(item, str) or style != "separator" or compression is not None:
+            return item
+        texts = [turn.text if isinstance(turn, Turn) else turn for turn in item]
+        return texts[0] if len(texts) == 1 else texts
 
     def clear(self) -> None:
         """Forget all vectors, and remove the folder."""
