@@ -18,15 +18,15 @@ setup: .venv/ready
 # What turnwise does for a sample log: the packaged encoder compared with MiniLM on intents and out-of-scope texts, then a project with
 # map, suggestions and an intent classifier. The comparison is shortened to a few rows; without grep, it prints all.
 demo: setup
-	$(BIN)/turnwise corpus sample --out demo/sample --dialogues 1000 --seed 1
+	$(BIN)/turnwise corpus sample --out demo/sample --dialogues 400 --seed 1
 	$(BIN)/turnwise corpus export demo/sample --format messages --out demo/chats.jsonl --force
 	$(BIN)/turnwise evaluate minilm --task intents --task out-of-scope --data demo/sample --out demo/minilm > demo/minilm.txt
 	$(BIN)/turnwise evaluate turnwise-small --task intents --task out-of-scope --data demo/sample --out demo/turnwise-small > demo/turnwise-small.txt
 	$(BIN)/turnwise compare demo/minilm demo/turnwise-small | \
 	    grep -E '^demo|^.$$|task|---|shot prototypes|logistic|from validation . (Accuracy|OOS-Recall)|AUROC'
 	$(BIN)/turnwise start demo/chats.jsonl --out demo/project --no-serve
-	$(BIN)/turnwise intents fit demo/sample/intents/train.jsonl --out demo/project/intents
-	$(BIN)/turnwise intents test demo/project/intents demo/sample/intents/test.jsonl --out demo/intents.html
+	cd demo/project && ../../$(BIN)/turnwise intents fit ../sample/intents/train.jsonl
+	cd demo/project && ../../$(BIN)/turnwise intents test ../sample/intents/test.jsonl --out ../intents.html
 	cd demo/project && ../../$(BIN)/turnwise intents predict "how do I pay my phone bill?" "what is the capital of France?"
 	cd demo/project && ../../$(BIN)/turnwise responses suggest "Where is my parcel?" --top 3
 	@echo
@@ -35,12 +35,12 @@ demo: setup
 
 # Adapts the packaged encoder to the sample log, and compares how well both rank responses. A real run has 300 steps of 64 pairs.
 demo-train: setup
-	$(BIN)/turnwise corpus sample --out demo/sample --dialogues 1000 --seed 1
+	$(BIN)/turnwise corpus sample --out demo/train-sample --dialogues 1000 --seed 1
 	$(BIN)/turnwise corpus import authored_pairs authored --out demo/authored-pairs
-	$(BIN)/turnwise train adapt --corpus demo/sample --corpus demo/authored-pairs --split train --out demo/adapted --resume \
+	$(BIN)/turnwise train adapt --corpus demo/train-sample --corpus demo/authored-pairs --split train --out demo/adapted --resume \
 	    --set steps=80 --set batch_size=32
-	$(BIN)/turnwise evaluate turnwise-small --task responses --data demo/sample --out demo/before > demo/before.txt
-	$(BIN)/turnwise evaluate demo/adapted --task responses --data demo/sample --out demo/after > demo/after.txt
+	$(BIN)/turnwise evaluate turnwise-small --task responses --data demo/train-sample --out demo/before > demo/before.txt
+	$(BIN)/turnwise evaluate demo/adapted --task responses --data demo/train-sample --out demo/after > demo/after.txt
 	$(BIN)/turnwise compare demo/before demo/after
 
 # One process more than there are cores: some tests wait for processes that they start.

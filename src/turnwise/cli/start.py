@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from turnwise.cli.corpus_import import NO_CHANGE, choose_reader, import_facts, show_preview, warn_of_losses
-from turnwise.cli.options import OptionalModel
 from turnwise.cli.output import facts, progress_bar, show
 from turnwise.cli.serve import serve_project
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.model_names import TURNWISE_SMALL_INT8
 from turnwise.core.project import DESCRIPTION, Project
 
 if TYPE_CHECKING:
@@ -41,7 +41,13 @@ def start_command(
         list[str] | None,
         Option(metavar="COUNTRY", help="Mask personal data, with the phone numbers of this country, such as DE."),
     ] = None,
-    model: OptionalModel = None,
+    model: Annotated[
+        str | None,
+        Option(
+            help="Encoder: turnwise-small-int8 (default; fast on a CPU), turnwise-small, minilm, a model folder "
+            "or a Hugging Face id."
+        ),
+    ] = None,
     serve: Annotated[bool, Option(help="Serve the page when everything is ready.")] = True,
     port: Annotated[int, Option(min=0, max=65_535, help="Port of the page; 0: any free port.")] = 8000,
 ) -> None:
@@ -93,8 +99,8 @@ def _open_project(
     }
     if found is None:
         assert log is not None
-        project = Project(Path(f"{log.absolute().name.split('.')[0]}-turnwise") if out is None else out)
-        return replace(project, **changes)
+        folder = Path(f"{log.absolute().name.split('.')[0]}-turnwise") if out is None else out
+        return replace(Project(folder, model=TURNWISE_SMALL_INT8), **changes)
     for key in ("steps", "regions", "model"):
         if is_store(found.part("store")) and changes.get(key, getattr(found, key)) != getattr(found, key):
             raise TurnwiseError(
