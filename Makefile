@@ -26,6 +26,7 @@ demo: setup
 	    grep -E '^demo|^.$$|task|---|shot prototypes|logistic|from validation . (Accuracy|OOS-Recall)|AUROC'
 	$(BIN)/turnwise start demo/chats.jsonl --out demo/project --no-serve
 	cd demo/project && ../../$(BIN)/turnwise intents fit ../sample/intents/train.jsonl
+	cd demo/project && ../../$(BIN)/turnwise intents calibrate ../sample/intents/valid.jsonl
 	cd demo/project && ../../$(BIN)/turnwise intents test ../sample/intents/test.jsonl --out ../intents.html
 	cd demo/project && ../../$(BIN)/turnwise intents predict "how do I pay my phone bill?" "what is the capital of France?"
 	cd demo/project && ../../$(BIN)/turnwise responses suggest "Where is my parcel?" --top 3
