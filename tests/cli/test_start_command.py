@@ -11,7 +11,7 @@ import pytest
 from turnwise.assist.map.utterance_map import UtteranceMap
 from turnwise.cli import serve
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.store import Store
+from turnwise.corpus.store import Store, write_store
 from turnwise.corpus.synthetic.sample import sample_dialogues
 
 Run = Callable[..., tuple[str, str]]
@@ -148,6 +148,17 @@ def test_masking_is_remembered_and_cannot_be_changed_later(
     log.write_text("\n".join(["conversation,speaker,text", *rows, "c99,user,write to new@b.com please"]) + "\n")
     run_turnwise("start", log, *options)
     assert "new@b.com" not in "".join(turn.text for each in Store(folder / "store") for turn in each.turns)
+
+
+def test_a_store_is_used_as_it_is_and_refused_where_it_should_be_masked(
+    tmp_path: Path, run_turnwise: Run, tiny_folder: Callable[[str], Path], dialogues: list[Dialogue]
+) -> None:
+    store = write_store(dialogues[:9], tmp_path / "store")
+    options = ("--model", tiny_folder("bert"), "--no-serve")
+    run_turnwise("start", store.folder, "--out", tmp_path / "project", *options)
+    assert list(Store(tmp_path / "project" / "store")) == dialogues[:9]
+    error = run_turnwise("start", store.folder, "--out", tmp_path / "masked", *options, "--mask", code=1)[1]
+    assert "is a store" in error and not (tmp_path / "masked").exists()
 
 
 def test_errors_say_what_to_do(tmp_path: Path, run_turnwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:

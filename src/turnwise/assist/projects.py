@@ -43,11 +43,16 @@ class LogAddition:
     plan: MergePlan | None
 
 
+def masking_of(project: Project) -> Masking | None:
+    """Return how a project masks personal data beyond its steps; None: as the steps say."""
+    return Masking(regions=project.regions) if project.regions else None
+
+
 def add_log(
     project: Project, path: Path, reader: str, options: Mapping[str, Any], *, progress: Progress = silent
 ) -> LogAddition:
     """Import a log into a project, cleaned by the project's steps; conversations that are there already are updated."""
-    masking = Masking(regions=project.regions) if project.regions else None
+    masking = masking_of(project)
     folder = project.part("store")
     if not is_store(folder):
         first = import_corpus(reader, path, folder, steps=project.steps, masking=masking, progress=progress, **options)

@@ -248,6 +248,8 @@ _HOLE_POLICIES = {
 
 def warn_of_losses(manifest: Mapping[str, Any]) -> None:
     """Print a warning if more than 5% of the rows were lost."""
+    if "lost" not in manifest:  # a generated store
+        return
     lost, total = manifest["lost"]["rows"], manifest["lost"]["of"]
     if lost <= 0.05 * total:
         return

@@ -102,7 +102,7 @@ def project_parts(project: Project | None) -> dict[str, Any]:
     for name in ("responses", "conversations"):
         if project.part(name).is_dir():
             parts[name] = str(project.part(name))
-    if (project.part("map") / "map.json").is_file():
+    if project.part("map").is_dir():
         parts["map"] = project.part("map")
     if (intents := _latest_intents(project)) is not None:
         parts["intents"] = intents

@@ -112,17 +112,20 @@ def _open_project(
 
 def _add_log(project: Project, log: Path) -> "LogAddition":
     """Import a log into a project, which is saved once it has conversations."""
-    from turnwise.assist.projects import add_log, add_store
-    from turnwise.corpus.masking import Masking
+    from turnwise.assist.projects import add_log, add_store, masking_of
+    from turnwise.corpus.hygiene import is_mask
     from turnwise.corpus.store import Store, is_store
 
     if is_store(log):
+        if any(map(is_mask, project.steps)):
+            raise TurnwiseError(
+                f"{log} is a store, which is used as it is, and this project masks personal data: import the log itself"
+            )
         addition = add_store(project, Store(log))
         project.save()
         return addition
     reader, options = choose_reader(project.reader, log, project.options)
-    masking = Masking(regions=project.regions) if project.regions else None
-    show_preview(reader, log, project.steps, masking=masking, **options)
+    show_preview(reader, log, project.steps, masking=masking_of(project), **options)
     with progress_bar() as progress:
         addition = add_log(project, log, reader, options, progress=progress)
     project.save()
@@ -145,10 +148,11 @@ def _show_addition(project: Project, addition: "LogAddition") -> None:
 
 def _describe(project: Project, made: Sequence[str]) -> list[tuple[str, str]]:
     """Return what a project holds, and what to do next."""
+    from turnwise.assist.map.utterance_map import DESCRIPTION as MAP_DESCRIPTION
     from turnwise.core.files import read_json
     from turnwise.corpus.store import Store
 
-    store, map_facts = Store(project.part("store")), read_json(project.part("map") / "map.json")
+    store, map_facts = Store(project.part("store")), read_json(project.part("map") / MAP_DESCRIPTION)
     contents = {
         "store": f"{len(store):,} conversations, {store.manifest['utterances']:,} utterances",
         "map": f"{len(map_facts['clusters']):,} groups of {map_facts['texts']:,} distinct texts",
