@@ -152,13 +152,18 @@ def export_command(
         int | None, Option(help=f"static: dimensions, at most the model's own; {_DIMENSIONS} by default.", min=2)
     ] = None,
     corpus: Annotated[
-        Path | None, Option(help="static: store whose frequent words and texts the table is fitted to.")
+        Path | None,
+        Option(
+            help="Store; static: whose frequent words and texts the table is fitted to; onnx-int8: on whose texts the "
+            "ranges of values are measured, instead of the sample corpus."
+        ),
     ] = None,
     words: Annotated[
         int | None, Option(help=f"static: words of --corpus to add as tokens; {_WORDS:,} by default.", min=0)
     ] = None,
     texts: Annotated[
-        int | None, Option(help=f"static: texts of --corpus to fit the table to; {_TEXTS:,} by default.", min=0)
+        int | None,
+        Option(help=f"Texts of --corpus to use; {_TEXTS:,} by default for static, 400 for onnx-int8.", min=0),
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -172,20 +177,22 @@ def export_command(
     Example: `turnwise export turnwise-small --format onnx-int8 --out small-int8`
     """
     for name, value in {"--dimensions": dimensions, "--corpus": corpus, "--words": words, "--texts": texts}.items():
-        if value is not None and format != "static":
-            raise typer.BadParameter(f"needs --format static, got {format}", param_hint=name)
+        formats = ("static",) if name in ("--dimensions", "--words") else ("static", "onnx-int8")
+        if value is not None and format not in formats:
+            raise typer.BadParameter(f"needs --format {' or '.join(formats)}, got {format}", param_hint=name)
         if name in ("--words", "--texts") and value is not None and corpus is None:
             raise typer.BadParameter("needs a store, named with --corpus", param_hint=name)
     from turnwise.models.distillation import sample_corpus
-    from turnwise.models.export import export
+    from turnwise.models.export import CALIBRATION_TEXTS, export
 
     with progress_bar() as progress:
         encoder = turnwise.Encoder.load(model, device="cpu", pooling=pooling, compressed=compressed)
-        static: dict[str, Any] = {"dimensions": dimensions or _DIMENSIONS}
+        options: dict[str, Any] = {"dimensions": dimensions or _DIMENSIONS}
         if corpus is not None:
-            limits = (_WORDS if words is None else words, _TEXTS if texts is None else texts)
-            static["words"], static["texts"] = sample_corpus(turnwise.read_corpus(corpus), *limits, progress)
-        result = export(encoder, out, format, **static, overwrite=force, progress=progress)
+            limits = (_WORDS, _TEXTS) if format == "static" else (0, CALIBRATION_TEXTS)
+            given = [limit if value is None else value for limit, value in zip(limits, (words, texts), strict=True)]
+            options["words"], options["texts"] = sample_corpus(turnwise.read_corpus(corpus), *given, progress)
+        result = export(encoder, out, format, **options, overwrite=force, progress=progress)
     data = {
         "folder": str(result.folder),
         "format": format,

@@ -2,19 +2,19 @@
 
 The graph contains the pooling; onnxruntime runs it without torch's model code.
 
-In 'onnx-int8' weights are quantised in blocks of 64 inputs, each with its own scale, and activations in the same blocks
-at run time, row by row. So a vector does not depend on what else is in the batch, as it would with the usual dynamic
-quantisation, whose scale is that of the whole batch.
+For 'onnx-int8' see `turnwise.models.quantisation`.
 """
 
 import copy
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -23,6 +23,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
+from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.backbone import PoolerLayer
 from turnwise.models.backbone.exported import (
     ONNX_FILE,
@@ -45,8 +46,8 @@ FORMATS: tuple[str, ...] = get_args(ExportFormat)
 #: The version of ONNX operators: 20 is the first with GELU.
 _OPSET = 20
 
-#: Inputs of a weight that share a scale in int8.
-_BLOCK = 64
+#: Texts on which ranges are measured for 8 bits.
+CALIBRATION_TEXTS = 400
 
 #: One ONNX file holds less than 2 GiB.
 _MAX_BYTES = 2**31 - 2**20
@@ -102,7 +103,8 @@ def export(
         kind: 'onnx' in 32 bits, 'onnx-int8' with weights in 8 bits, 'static' for a table of token vectors.
         dimensions: the size of a table's vectors, at most the encoder's own.
         words: become tokens of a table.
-        texts: that a table is fitted to; none: it is not fitted.
+        texts: that a table is fitted to (none: it is not fitted), or on which the ranges of values in a graph with 8
+            bits are measured (none: on texts of the sample corpus).
         overwrite: replace the export in the folder.
         progress: reports the steps.
     """
@@ -115,7 +117,7 @@ def export(
         if not overwrite:
             raise ExportError(f"{folder} already holds an exported model: choose another folder, or use --force")
     if kind != "static":
-        return _export_graph(encoder, folder, kind, progress)
+        return _export_graph(encoder, folder, kind, texts, progress)
     if encoder.compression is not None:
         raise ExportError("semantic compression needs the model's own vectors, and a table has others: leave it out")
     table = distil(encoder, dimensions=dimensions, words=words, texts=texts, progress=progress)
@@ -130,7 +132,9 @@ def _holds(folder: Path, kind: ExportFormat) -> bool:
     return path.is_file() and read_json(path).get("kind") == kind.partition("-")[0]
 
 
-def _export_graph(encoder: TrainableEncoder, folder: Path, kind: ExportFormat, progress: Progress) -> ExportResult:
+def _export_graph(
+    encoder: TrainableEncoder, folder: Path, kind: ExportFormat, texts: Sequence[str], progress: Progress
+) -> ExportResult:
     _check_onnx(encoder)
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / ONNX_FILE
@@ -139,7 +143,9 @@ def _export_graph(encoder: TrainableEncoder, folder: Path, kind: ExportFormat, p
             _write_graph(encoder, path)
             if kind == "onnx-int8":
                 progress(f"exporting: {kind}, quantising", 1, 3)
-                _quantise(path)
+                from turnwise.models.quantisation import quantise  # here, because it needs onnx
+
+                quantise(path, _graph_inputs(encoder, texts or _calibration_texts()))
         progress(f"exporting: {kind}, comparing", 2, 3)
         encoder.backbone.config.save_pretrained(temporary)
         encoder.tokenizer.save_pretrained(temporary)
@@ -226,25 +232,18 @@ def _write_graph(encoder: TrainableEncoder, path: Path) -> None:
     program.save(path, external_data=False)
 
 
-def _quantise(path: Path) -> None:
-    """Quantise the weights of linear layers and the word embeddings to 8 bits, in place."""
-    import onnx
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-    from onnxruntime.quantization.onnx_model import ONNXModel
+def _calibration_texts() -> list[str]:
+    """Return turns of the sample corpus."""
+    turns = chain.from_iterable(dialogue.turns for dialogue in sample_dialogues(CALIBRATION_TEXTS, 1))
+    return [turn.text for turn in islice(turns, CALIBRATION_TEXTS)]
 
-    graph = ONNXModel(onnx.load(path))
-    graph.replace_gemm_with_matmul()  # GPT-2's layers: the next step handles products only
-    linear = MatMulNBitsQuantizer(graph.model, bits=8, block_size=_BLOCK, is_symmetric=True, accuracy_level=4)
-    linear.process()
-    model: Any = linear.model.model
-    # the largest lookup table: not those of positions, segments and distances, small and used by every token
-    sizes = {each.name: int(np.prod(each.dims)) for each in model.graph.initializer}
-    lookups = [node for node in model.graph.node if node.op_type == "Gather"]
-    words = max(lookups, key=lambda node: sizes.get(node.input[0], 0))
-    quantize_dynamic(
-        model, path, op_types_to_quantize=["Gather"], nodes_to_quantize=[words.name], weight_type=QuantType.QInt8
-    )
+
+def _graph_inputs(encoder: TrainableEncoder, texts: Sequence[str]) -> Iterator[dict[str, npt.NDArray[np.int64]]]:
+    """Yield the inputs of a graph for each of several texts."""
+    for sequence in encoder.tokenise(texts):
+        ids = sequence.astype(np.int64)[None]
+        values = (ids, np.ones_like(ids), np.zeros_like(ids))
+        yield dict(zip(ONNX_INPUTS[: 2 + encoder.backbone.has_segments], values, strict=False))
 
 
 def _compare(encoder: Encoder, graph: Encoder) -> tuple[float, float]:

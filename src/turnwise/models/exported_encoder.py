@@ -8,11 +8,11 @@ from turnwise.core.types import Vectors
 from turnwise.models.backbone.exported import UNLIMITED, ExportedModel, ExportedTokenizer, OnnxGraph, StaticTable
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import BackboneError, Pooling
-from turnwise.models.encoder import Architecture, Encoder, EncoderConfig, describe_export
+from turnwise.models.encoder import Architecture, Encoder, EncoderConfig, Precision, describe_export
 from turnwise.models.identity import digest_model, vocabulary_text
 
 #: Tokens of one pass.
-_BATCH_TOKENS = 4096
+_BATCH_TOKENS = 16_384
 
 #: Names of the number of transformer layers in configurations.
 _LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
@@ -83,6 +83,11 @@ class ExportedEncoder(Encoder):
         return _BATCH_TOKENS
 
     # ---- loading and saving
+
+    def set_precision(self, precision: Precision) -> None:
+        """Raise an error unless it is 'float32': the precision of an exported model is its own."""
+        if precision != "float32":
+            raise BackboneError(f"{self.folder} is exported, and its precision is fixed: leave {precision!r} out")
 
     @classmethod
     def from_folder(

@@ -12,6 +12,8 @@ import hashlib
 import os
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,6 +38,9 @@ ONNX_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 #: Its outputs: the vector, and in graphs that normalise also the vector before normalisation.
 ONNX_VECTOR = "sentence_embedding"
 ONNX_UNNORMALISED = "pooled"
+
+#: Tokens of one run of a graph.
+_RUN_TOKENS = 1024
 
 _TOKENIZER_FILE = "tokenizer.json"
 _TOKENIZER_SETTINGS = "tokenizer_config.json"
@@ -135,17 +140,9 @@ class ExportedModel(ABC):
     hidden: int  # the size of a vector
     digest: str  # equal for equal models
 
+    @abstractmethod
     def run(self, sequences: RaggedTokens) -> Vectors:
         """Return vectors (sequences, hidden), not normalised, of sequences that have at least one token each."""
-        vectors = np.empty((len(sequences), self.hidden), np.float32)
-        for length in np.unique(sequences.lengths):
-            rows = np.flatnonzero(sequences.lengths == length)
-            vectors[rows] = self.run_rows(sequences.take(rows).tokens.astype(np.int64).reshape(len(rows), length))
-        return vectors
-
-    @abstractmethod
-    def run_rows(self, ids: npt.NDArray[np.int64]) -> Vectors:
-        """Return vectors (rows, hidden), not normalised, of token ids (rows, length) without padding."""
 
     @abstractmethod
     def save(self, folder: Path, normalise: bool) -> None:
@@ -168,6 +165,7 @@ class OnnxGraph(ExportedModel):
         with path.open("rb") as file:
             self.digest = hashlib.file_digest(file, "sha256").hexdigest()
         self._session = _open_session(self.path)
+        self._threads = ThreadPoolExecutor(count_threads(), "onnx")
         self._inputs = {each.name for each in self._session.get_inputs()}
         outputs = {each.name: each for each in self._session.get_outputs()}
         self._output = ONNX_UNNORMALISED if ONNX_UNNORMALISED in outputs else ONNX_VECTOR
@@ -178,11 +176,17 @@ class OnnxGraph(ExportedModel):
         """Load the graph of a folder that `turnwise export` wrote."""
         return cls(folder / ONNX_FILE)
 
-    def run_rows(self, ids: npt.NDArray[np.int64]) -> Vectors:
-        """Return vectors (rows, hidden), not normalised."""
-        values = dict(zip(ONNX_INPUTS, (ids, np.ones_like(ids), np.zeros_like(ids)), strict=True))
-        (vectors,) = self._session.run([self._output], {name: values[name] for name in self._inputs})
-        return np.asarray(vectors, np.float32)
+    def run(self, sequences: RaggedTokens) -> Vectors:
+        """Return vectors (sequences, hidden), not normalised; threads run rows of one length each."""
+        vectors = np.empty((len(sequences), self.hidden), np.float32)
+
+        def run_rows(rows: npt.NDArray[np.int64]) -> None:
+            ids = sequences.take(rows).tokens.astype(np.int64).reshape(len(rows), -1)
+            values = dict(zip(ONNX_INPUTS, (ids, np.ones_like(ids), np.zeros_like(ids)), strict=True))
+            (vectors[rows],) = self._session.run([self._output], {name: values[name] for name in self._inputs})
+
+        list(self._threads.map(run_rows, _rows_of_one_length(sequences.lengths)))
+        return vectors
 
     def save(self, folder: Path, normalise: bool) -> None:
         """Write the graph, which normalises by itself."""
@@ -197,13 +201,19 @@ class OnnxGraph(ExportedModel):
         return OnnxGraph, (self.path,)
 
 
+def _rows_of_one_length(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the indices of sequences of one length, longest first, with at most `_RUN_TOKENS` tokens together."""
+    for length in np.unique(lengths)[::-1]:
+        rows = np.flatnonzero(lengths == length)
+        yield from np.split(rows, range(step := max(1, _RUN_TOKENS // int(length)), len(rows), step))
+
+
 def _open_session(path: Path) -> Any:
     import onnxruntime  # here, because static models do not need it
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = count_threads()
+    options.intra_op_num_threads = 1  # `OnnxGraph.run` has threads, which is faster than several for one product
     options.enable_mem_pattern = False  # a plan would be kept for every input shape, of which there are many
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # waiting threads would keep a core busy
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -252,9 +262,12 @@ class StaticTable(ExportedModel):
             raise BackboneError(f"cannot load the model {folder}: {_first_line(error)}") from error
         return cls(_read_table(folder, tensors), tokenizer, folder)
 
-    def run_rows(self, ids: npt.NDArray[np.int64]) -> Vectors:
-        """Return vectors (rows, hidden), not normalised."""
-        sums = self._table[ids].sum(1)
+    def run(self, sequences: RaggedTokens) -> Vectors:
+        """Return vectors (sequences, hidden), not normalised."""
+        sums = np.empty((len(sequences), self.hidden + 1), np.float32)
+        for length in np.unique(sequences.lengths):
+            rows = np.flatnonzero(sequences.lengths == length)
+            sums[rows] = self._table[sequences.take(rows).tokens.reshape(len(rows), length)].sum(1)
         return np.asarray(sums[:, :-1] / np.maximum(sums[:, -1:], 1))
 
     def save(self, folder: Path, normalise: bool) -> None:
