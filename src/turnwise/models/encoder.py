@@ -7,7 +7,9 @@
 import reprlib
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -34,10 +36,13 @@ if TYPE_CHECKING:
 TextOrTurns = str | Sequence[str] | Sequence[Turn]
 
 #: Texts tokenised at a time.
-TOKENISE_BATCH = 16_384
+TOKENISE_BATCH = 32_768
 
 #: In a model's folder: the folder of semantic compression.
 COMPRESSION = "compression"
+
+#: Of matrix products.
+Precision = Literal["float32", "bfloat16", "float16"]
 
 #: The kinds of exported models.
 ExportKind = Literal["onnx", "static"]
@@ -264,8 +269,8 @@ class Encoder(ABC):
     ) -> Vectors:
         """Return vectors without compression."""
         vectors = np.empty((len(items), self.hidden), np.float32)
-        for first in range(0, len(items), TOKENISE_BATCH):
-            sequences = self.tokenise(items[first : first + TOKENISE_BATCH], max_length)
+        first = 0
+        for sequences in self._tokenise_ahead(items, max_length):
 
             def report(what: str, done: int, total: int | None = None, before: int = first) -> None:
                 progress(what, before + done, len(items))
@@ -273,7 +278,23 @@ class Encoder(ABC):
             vectors[first : first + len(sequences)] = self.encode_sequences(
                 sequences, normalise=normalise, batch_tokens=batch_tokens, progress=report
             )
+            first += len(sequences)
         return vectors
+
+    def _tokenise_ahead(self, items: Sequence[TextOrTurns], max_length: int | None) -> Iterator[RaggedTokens]:
+        """Yield the token sequences of inputs in portions; two threads tokenise the next ones in the meantime."""
+        starts = range(0, len(items), TOKENISE_BATCH)
+        if len(starts) < 2:
+            yield self.tokenise(items, max_length)
+            return
+        with ThreadPoolExecutor(2) as threads:
+            ahead: deque[Future[RaggedTokens]] = deque()
+            for start in starts:
+                ahead.append(threads.submit(self.tokenise, items[start : start + TOKENISE_BATCH], max_length))
+                if len(ahead) > 2:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
 
     def encode_sequences(
         self,
@@ -291,12 +312,20 @@ class Encoder(ABC):
         lengths = ragged.lengths
         order = np.argsort(lengths, kind="stable")
         order = order[lengths[order] > 0]  # without any token (some tokenizers add no special ones): zeros
-        for start, end in token_batches(lengths[order], batch_tokens or self._batch_tokens):
-            rows = order[start:end]
-            encoded = self._encode_batch(ragged.take(rows))
-            vectors[rows] = normalise_vectors(encoded) if unit else encoded
-            progress("encoding", len(sequences) - len(order) + end, len(sequences))
+        done = len(sequences) - len(order)
+        ranges = token_batches(lengths[order], batch_tokens or self._batch_tokens)
+        batches = [order[start:end] for start, end in ranges]
+        for rows, encoded in zip(batches, self._encode_batches(map(ragged.take, batches), unit), strict=True):
+            vectors[rows] = encoded
+            done += len(rows)
+            progress("encoding", done, len(sequences))
         return vectors
+
+    def _encode_batches(self, batches: Iterable[RaggedTokens], normalise: bool) -> Iterator[Vectors]:
+        """Yield the vectors (sequences, hidden) of batches, in order; see `_encode_batch`."""
+        for batch in batches:
+            vectors = self._encode_batch(batch)
+            yield normalise_vectors(vectors) if normalise else vectors
 
     def tokenise(self, items: Sequence[TextOrTurns], max_length: int | None = None) -> RaggedTokens:
         """Return the token sequences of inputs, truncated to `max_length` or the model's own, whichever is less."""
@@ -315,7 +344,13 @@ class Encoder(ABC):
 
     @classmethod
     def load(
-        cls, name: str | Path, *, device: Any = None, pooling: Pooling | None = None, compressed: bool = False
+        cls,
+        name: str | Path,
+        *,
+        device: Any = None,
+        pooling: Pooling | None = None,
+        compressed: bool = False,
+        precision: Precision = "float32",
     ) -> Self:
         """Load an encoder: 'turnwise-small', 'minilm', a folder, or a Hugging Face id.
 
@@ -328,6 +363,8 @@ class Encoder(ABC):
             device: a name such as 'cuda:0' or a torch device; None: a GPU if there is one.
             pooling: replaces the model's own.
             compressed: apply TaDSE's semantic compression, as configured in the folder.
+            precision: of matrix products in `encode`; 'float16' and 'bfloat16' are faster on a GPU, with almost the
+                same vectors.
         """
         folder = locate_model(name)
         config = EncoderConfig.read(folder)
@@ -338,6 +375,7 @@ class Encoder(ABC):
                 "model that it was exported from"
             )
         encoder = kind.from_folder(folder, config, device, pooling)
+        encoder.set_precision(precision)
         encoder.training_data = load_training_data(folder)
         encoder.name, encoder.origin = str(name), config.origin
         if compressed:
@@ -345,6 +383,10 @@ class Encoder(ABC):
 
             encoder.compression = Compression.load(folder / COMPRESSION).to(encoder.device)
         return encoder
+
+    @abstractmethod
+    def set_precision(self, precision: Precision) -> None:
+        """Set the precision of matrix products in `encode`."""
 
     @classmethod
     @abstractmethod

@@ -1,6 +1,7 @@
 """The trainable encoder: a transformer, pooling, and semantic compression, run by torch."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens
 from turnwise.models.backbone.source import BackboneError, Pooling, write_dense, write_modules
 from turnwise.models.backbone.stream import TokenStream
-from turnwise.models.encoder import Architecture, Encoder, EncoderConfig
+from turnwise.models.encoder import Architecture, Encoder, EncoderConfig, Precision
 from turnwise.models.identity import digest_model, vocabulary_text
 
 #: Tokens of one forward pass by device type.
-BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
+BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}
 
 
 class TrainableEncoder(Encoder, nn.Module):
@@ -31,6 +32,7 @@ class TrainableEncoder(Encoder, nn.Module):
     Attributes:
         backbone: the transformer.
         pooler: SimCSE's layer for the pooling 'cls-mlp'.
+        precision: of matrix products in `encode`.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class TrainableEncoder(Encoder, nn.Module):
         Encoder.__init__(self, pooling, longest, normalise, style, marks)
         self.backbone = backbone
         self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" else None
+        self.precision: Precision = "float32"
 
     @property
     def hidden(self) -> int:
@@ -105,9 +108,38 @@ class TrainableEncoder(Encoder, nn.Module):
             )
 
     def _encode_batch(self, batch: RaggedTokens) -> Vectors:
-        with torch.inference_mode():
-            vectors: Vectors = self(TokenStream.of(batch)).float().cpu().numpy()
+        vectors: Vectors = self._compute(batch).cpu().numpy()
         return vectors
+
+    def _compute(self, batch: RaggedTokens) -> torch.Tensor:
+        """Return vectors (sequences, hidden) on the device, in 32 bits."""
+        device, dtype = self.backbone.device.type, getattr(torch, self.precision)
+        with torch.inference_mode(), torch.autocast(device, dtype, enabled=self.precision != "float32"):
+            vectors: torch.Tensor = self(TokenStream.of(batch)).float()
+        return vectors
+
+    def _encode_batches(self, batches: Iterable[RaggedTokens], normalise: bool) -> Iterator[Vectors]:
+        if self.backbone.device.type != "cuda":
+            yield from super()._encode_batches(batches, normalise)
+            return
+        # vectors are copied while the GPU runs the next batch
+        copies: deque[tuple[torch.Tensor, torch.cuda.Event]] = deque()
+        for batch in batches:
+            vectors = self._compute(batch)
+            if normalise:
+                vectors = nn.functional.normalize(vectors)
+            copy = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=True)
+            copy.copy_(vectors, non_blocking=True)
+            copied = torch.cuda.Event()
+            copied.record()
+            copies.append((copy, copied))
+            if len(copies) > 1:
+                yield _wait(*copies.popleft())
+        yield from (_wait(*each) for each in copies)
+
+    def set_precision(self, precision: Precision) -> None:
+        """Set the precision of matrix products in `encode`."""
+        self.precision = precision
 
     @property
     def _batch_tokens(self) -> int:
@@ -150,3 +182,10 @@ class TrainableEncoder(Encoder, nn.Module):
             write_dense(folder / "2_Dense", self.pooler.linear, "activation.Tanh")
         write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
         return {}
+
+
+def _wait(copy: torch.Tensor, copied: torch.cuda.Event) -> Vectors:
+    """Return a copy on the host when it is complete."""
+    copied.synchronize()
+    vectors: Vectors = copy.numpy()
+    return vectors
