@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, T5EncoderModel
 
 from turnwise.core.files import reset_permissions, write_json
-from turnwise.models.backbone.attention import HEAD_SIZES, TRITON, UNPADDED, StreamShape, attention_at
+from turnwise.models.backbone.attention import HEAD_SIZES, TILE_SIZES, TRITON, UNPADDED, StreamShape, attention_at
+from turnwise.models.backbone.graphs import PaddedStream, StreamGraphs
 from turnwise.models.backbone.source import BackboneError, Pooling, check_model_folder, locate_model
 from turnwise.models.backbone.stream import TokenStream, to_device
 
@@ -210,8 +211,37 @@ class Backbone(nn.Module):
         # in __dict__, so that the compiled module and its parameters do not count as submodules
         self.__dict__["_compiled"] = torch.compile(self.model, **{"dynamic": True, "fullgraph": True, **settings})
 
+    def use_graphs(self, *, training: bool = True) -> None:
+        """Pad streams to a few sizes and replay those that occur again as CUDA graphs (`graphs`).
+
+        Applies to streams in the host's memory, and in training mode, or else outside it. Sequences that are too long
+        for the tile kernel run separately. Call it after the model has moved to its device, and after `compile`.
+        """
+        if self.execution != "unpadded":
+            raise BackboneError(
+                f"{self.config.model_type} runs in buckets, which CUDA graphs cannot replay: set cuda_graphs=false"
+            )
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad] if training else []
+        # in __dict__, like the compiled model
+        self.__dict__["_graphs"] = (StreamGraphs(self._run_padded, trained, self.device), training)
+
+    @property
+    def supports_graphs(self) -> bool:
+        """Whether `use_graphs` has something to replay: the model runs unpadded, by the tile kernel on a GPU."""
+        return self.execution == "unpadded" and self._use_tiles()
+
+    @property
+    def captured_graphs(self) -> int:
+        """The number of stream sizes that are replayed as CUDA graphs."""
+        graphs, _ = self.__dict__.get("_graphs", (None, False))
+        return 0 if graphs is None else graphs.captured
+
     def forward(self, stream: TokenStream, layers: Layers = "last") -> Tensor:
         """Return token states (tokens, hidden) in stream order."""
+        graphs, in_training = self.__dict__.get("_graphs", (None, False))
+        in_memory = stream.ids.device.type == "cpu"
+        if graphs is not None and self.training == in_training and layers == "last" and in_memory:
+            return self._replayed(stream, graphs)
         stream = stream.to(self.device)
         return self._unpadded(stream, layers) if self.execution == "unpadded" else self._buckets(stream, layers)
 
@@ -259,8 +289,31 @@ class Backbone(nn.Module):
         # hidden state 0 is the embeddings
         return torch.as_tensor((output.hidden_states[1] + output.last_hidden_state) / 2)
 
+    def _replayed(self, stream: TokenStream, graphs: StreamGraphs) -> Tensor:
+        """Run the sequences that fit the tile kernel by graphs, and the others as usual."""
+        tiled = self._use_tiles()
+        short, long = stream.split(TILE_SIZES[-1]) if tiled else (stream, None)
+        pieces = []
+        if short is not None:
+            padding_id = getattr(self.config, "pad_token_id", None) or 0
+            pieces.append(
+                graphs(PaddedStream.of(short, first_position=self._first_position, padding_id=padding_id, tiled=tiled))
+            )
+        if long is not None:
+            pieces.append(self._unpadded(long.to(self.device), "last"))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def _run_padded(self, numbers: Tensor, padded: PaddedStream) -> Tensor:
+        """Return the states of a padded stream from its array on the device."""
+        ids, positions, segments, shape = padded.unpack(numbers)
+        return self._run({"input_ids": ids, "position_ids": positions, **self._segments(segments, ids)}, shape)
+
     def _unpadded(self, stream: TokenStream, layers: Layers) -> Tensor:
         inputs, shape = self._flatten(stream)
+        return self._run(inputs, shape, layers)
+
+    def _run(self, inputs: dict[str, Tensor], shape: StreamShape, layers: Layers = "last") -> Tensor:
+        """Return the states (tokens, hidden) of one row of tokens, by the compiled model if it applies."""
         compiled = self.__dict__.get("_compiled")
         if compiled is not None and self.training and layers == "last" and shape.tiles is not None:
             # a model's numbers (scales, dropout) are constants; torch would treat them as variables, and trace again
