@@ -92,7 +92,7 @@ class TrainingStep:
             backbone.compile()
         if _uses_graphs(setup.recipe.cuda_graphs, backbone, world):
             backbone.use_graphs()
-            self._fixed = [value for value in backbone.model.parameters() if value.requires_grad]
+            self.keep_gradients()
             for teacher in {part.teacher for part in setup.parts if part.teacher is not None}:
                 if teacher.backbone.supports_graphs:
                     teacher.backbone.use_graphs(training=False)
@@ -105,6 +105,11 @@ class TrainingStep:
         self._batch_pass = BatchPass(setup.encoder, budget, rank, world)
         self._token_pass = TokenPass(setup.encoder, budget, rank, world)
         self._teacher_pass = partial(BatchPass, budget=budget, rank=rank, world=world)
+
+    def keep_gradients(self) -> None:
+        """Set the backbone's gradients to zero before a step instead of removing them: CUDA graphs add to them."""
+        parameters = self._setup.encoder.backbone.model.parameters()
+        self._fixed = [value for value in parameters if value.requires_grad]
 
     def run(self, step: int, batches: list[PreparedBatch]) -> Metrics:
         """Make a step, counted from 0; return its metrics, on the device."""

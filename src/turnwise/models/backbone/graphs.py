@@ -14,6 +14,7 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,8 @@ class StreamGraphs:
             return states if torch.is_grad_enabled() else states.detach()
         graph.numbers.copy_(numbers, non_blocking=True)
         self._forward_passes += 1
-        states = _Replay.apply(self._anchor, self, graph, padded.count, self._forward_passes)  # type: ignore[no-untyped-call]
+        replayed: Any = _Replay.apply(self._anchor, self, graph, padded.count, self._forward_passes)  # type: ignore[no-untyped-call]
+        states = torch.as_tensor(replayed)
         # without a gradient a caller may collect the states of several passes
         return states if torch.is_grad_enabled() else states.clone()
 
@@ -153,9 +155,8 @@ class StreamGraphs:
     def _settings(self) -> Iterator[None]:
         """Record a gradient if there is something to train, and cast weights anew: a graph cannot use earlier casts."""
         kind = self._device.type
-        settings = {"enabled": torch.is_autocast_enabled(kind), "cache_enabled": False}
-        dtype = torch.get_autocast_dtype(kind)
-        with torch.set_grad_enabled(bool(self._parameters)), torch.autocast(kind, dtype, **settings):
+        autocast = partial(torch.autocast, enabled=torch.is_autocast_enabled(kind), cache_enabled=False)
+        with torch.set_grad_enabled(bool(self._parameters)), autocast(kind, torch.get_autocast_dtype(kind)):
             yield
 
     def _capture(self, numbers: Tensor, padded: PaddedStream) -> "_Graph":
@@ -176,17 +177,18 @@ class StreamGraphs:
         for parameter in trained:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        settings = {"pool": self._pool, "stream": self._stream, "capture_error_mode": "thread_local"}
+        # other threads may use the GPU meanwhile, to write a checkpoint
+        capture = partial(torch.cuda.graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local")
         forward, backward = torch.cuda.CUDAGraph(), None
         with self._settings():
-            with torch.cuda.graph(forward, **settings):
+            with capture(forward):
                 states = self._run(static, padded)
             gradient = torch.zeros_like(states) if trained else None
-            gradients = [parameter.grad for parameter in trained]
+            gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
             if trained:
                 backward = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(backward, **settings):
-                    torch._foreach_add_(gradients, list(torch.autograd.grad(states, trained, gradient)))
+                with capture(backward):
+                    torch._foreach_add_(gradients, torch.autograd.grad(states, trained, gradient))
         torch.cuda.set_rng_state(random_state, device)
         return _Graph(static, states.detach(), gradient, forward, backward, tuple(zip(trained, gradients, strict=True)))
 
@@ -207,7 +209,7 @@ class _Graph:
     gradient: Tensor | None  # of the states, read by the backward pass; None if nothing is trained
     forward: torch.cuda.CUDAGraph
     backward: torch.cuda.CUDAGraph | None
-    accumulated: tuple[tuple[nn.Parameter, Tensor | None], ...]  # the gradients that it adds to
+    accumulated: tuple[tuple[nn.Parameter, Tensor], ...]  # the gradients that it adds to
 
     def run_backward(self, gradient: Tensor) -> None:
         """Add the gradients of the parameters, given that of the states without padding."""
@@ -230,7 +232,7 @@ class _Replay(torch.autograd.Function):
         return graph.states[:count]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
         ctx.graphs.check_order(ctx.forward_pass)
         ctx.graph.run_backward(gradient)
