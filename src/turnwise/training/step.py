@@ -232,6 +232,12 @@ class TrainingStep:
         for name, average in self.average.items():
             average.lerp_(self.parameters[name].detach(), 1 - self._setup.recipe.ema)
 
+    def finish(self) -> None:
+        """Free the memory that only training needs."""
+        self._setup.encoder.backbone.release_graphs()
+        for value in self.parameters.values():
+            value.grad = None
+
     @torch.no_grad()
     def use_average(self) -> None:
         """Replace the parameters by those to save: their moving average, mixed with the starting weights."""

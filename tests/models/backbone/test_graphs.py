@@ -1,5 +1,6 @@
 """Padded streams give the states and gradients of unpadded ones; nothing in them would break a CUDA graph's capture."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,16 @@ def test_evaluation_and_states_without_gradient(tiny_folder: Folder) -> None:
         assert not without.requires_grad
         assert_close(without, plain(stream))
     assert_close(padded.eval()(stream), plain.eval()(stream))
+
+
+def test_copy_runs_as_usual(tiny_folder: Folder) -> None:
+    backbone, stream = load(tiny_folder("bert"), graphs=True), TokenStream.of(sequences(LENGTHS))
+    copied = copy.deepcopy(backbone)
+    backbone.compile(backend="eager")
+    assert not {"_graphs", "_compiled"} & set(copied.__dict__)
+    assert_close(copied(stream), backbone(stream))
+    backbone.release_graphs()
+    assert "_graphs" not in backbone.__dict__
 
 
 def test_bucketed_family_has_no_graphs(tiny_folder: Folder) -> None:

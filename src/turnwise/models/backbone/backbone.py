@@ -225,6 +225,14 @@ class Backbone(nn.Module):
         # in __dict__, like the compiled model
         self.__dict__["_graphs"] = (StreamGraphs(self._run_padded, trained, self.device), training)
 
+    def release_graphs(self) -> None:
+        """Run every stream as usual again, and free the memory of captured graphs."""
+        self.__dict__.pop("_graphs", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes of a copy, which is neither compiled nor replayed."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_compiled", "_graphs")}
+
     @property
     def supports_graphs(self) -> bool:
         """Whether `use_graphs` has something to replay: the model runs unpadded, by the tile kernel on a GPU."""
@@ -238,12 +246,20 @@ class Backbone(nn.Module):
 
     def forward(self, stream: TokenStream, layers: Layers = "last") -> Tensor:
         """Return token states (tokens, hidden) in stream order."""
+        if self.execution == "buckets":
+            return self._buckets(stream.to(self.device), layers)
         graphs, in_training = self.__dict__.get("_graphs", (None, False))
-        in_memory = stream.ids.device.type == "cpu"
-        if graphs is not None and self.training == in_training and layers == "last" and in_memory:
-            return self._replayed(stream, graphs)
-        stream = stream.to(self.device)
-        return self._unpadded(stream, layers) if self.execution == "unpadded" else self._buckets(stream, layers)
+        if self.training != in_training or layers != "last" or stream.ids.device.type != "cpu":
+            graphs = None
+        is_compiled = "_compiled" in self.__dict__ and self.training and layers == "last"
+        if (graphs is None and not is_compiled) or not self._use_tiles():
+            return self._run_stream(stream, layers, graphs)
+        # a sequence that is too long for the tile kernel must not keep the others from it
+        short, long = stream.split(TILE_SIZES[-1])
+        pieces = [] if short is None else [self._run_stream(short, layers, graphs)]
+        if long is not None:
+            pieces.append(self._run_stream(long, layers))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def states_at(self, stream: TokenStream, positions: npt.NDArray[np.int64]) -> Tensor:
         """Return the states (positions, hidden) at ascending positions, cheaper than `forward` for BERT-like layers."""
@@ -289,28 +305,18 @@ class Backbone(nn.Module):
         # hidden state 0 is the embeddings
         return torch.as_tensor((output.hidden_states[1] + output.last_hidden_state) / 2)
 
-    def _replayed(self, stream: TokenStream, graphs: StreamGraphs) -> Tensor:
-        """Run the sequences that fit the tile kernel by graphs, and the others as usual."""
-        tiled = self._use_tiles()
-        short, long = stream.split(TILE_SIZES[-1]) if tiled else (stream, None)
-        pieces = []
-        if short is not None:
-            padding_id = getattr(self.config, "pad_token_id", None) or 0
-            pieces.append(
-                graphs(PaddedStream.of(short, first_position=self._first_position, padding_id=padding_id, tiled=tiled))
-            )
-        if long is not None:
-            pieces.append(self._unpadded(long.to(self.device), "last"))
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+    def _run_stream(self, stream: TokenStream, layers: Layers, graphs: StreamGraphs | None = None) -> Tensor:
+        """Run a stream unpadded, or padded by graphs."""
+        if graphs is None:
+            inputs, shape = self._flatten(stream.to(self.device))
+            return self._run(inputs, shape, layers)
+        first, padding_id = self._first_position, getattr(self.config, "pad_token_id", None) or 0
+        return graphs(PaddedStream.of(stream, first_position=first, padding_id=padding_id, tiled=self._use_tiles()))
 
     def _run_padded(self, numbers: Tensor, padded: PaddedStream) -> Tensor:
         """Return the states of a padded stream from its array on the device."""
         ids, positions, segments, shape = padded.unpack(numbers)
         return self._run({"input_ids": ids, "position_ids": positions, **self._segments(segments, ids)}, shape)
-
-    def _unpadded(self, stream: TokenStream, layers: Layers) -> Tensor:
-        inputs, shape = self._flatten(stream)
-        return self._run(inputs, shape, layers)
 
     def _run(self, inputs: dict[str, Tensor], shape: StreamShape, layers: Layers = "last") -> Tensor:
         """Return the states (tokens, hidden) of one row of tokens, by the compiled model if it applies."""
