@@ -136,14 +136,14 @@ def test_several_processes_equal_one(world: int, name: str, budget: int, several
 
 def test_with_90_tokens_one_process_uses_chunks_and_the_other_does_not() -> None:
     batch = set_up_run(shared("wmdc", 90)).loaders[0].prepare(0)
-    passes = [len(sorted_chunks(batch, share, 90)) for share in RowLayout.of(batch, "vectors", 2).members]
+    passes = [len(sorted_chunks(batch, share, 90)) for share in RowLayout.of([batch], "vectors", 2).members]
     assert min(passes) == 1 < max(passes)
 
 
 def test_the_last_batch_of_an_epoch_has_fewer_examples_than_processes() -> None:
     (loader,) = set_up_run(shared("last-batch", 100000)).loaders
     assert [len(loader.rows(step)) for step in range(3)] == [examples() - 2, 2, examples() - 2]
-    assert [len(share) for share in RowLayout.of(loader.prepare(1), "vectors", 3).members] == [2, 2, 0]
+    assert [len(share) for share in RowLayout.of([loader.prepare(1)], "vectors", 3).members] == [2, 2, 0]
 
 
 @pytest.mark.full
@@ -180,7 +180,7 @@ def test_an_epoch_is_divided_without_overlap_or_loss(
             for column in range(columns)
             for number in numbers
         ]
-        layout = RowLayout.of(PreparedBatch(RaggedTokens.of(sequences), len(numbers)), rows, world)
+        layout = RowLayout.of([PreparedBatch(RaggedTokens.of(sequences), len(numbers))], rows, world)
         divided = [sorted(int(sequences[member][0]) for member in share) for share in layout.members]
         for share in divided:
             owned = {text // columns for text in share}

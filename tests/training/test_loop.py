@@ -9,6 +9,7 @@ import sys
 import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ from tests.helpers.tiny import (
 )
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.store import Corpus
+from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
 from turnwise.training import TrainingError
@@ -69,6 +71,61 @@ def test_cached_gradients_equal_plain_ones(name: str, budget: int) -> None:
     assert cached[1].keys() == plain[1].keys()
     for key, value in plain[1].items():
         assert torch.allclose(cached[1][key], value, atol=1e-5 * float(value.abs().max()) + 1e-7), key
+
+
+def test_pooled_objectives_are_encoded_together_if_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pass of the model for all objectives and one of the teacher; with little room, one or more for each."""
+    passes: list[bool] = []  # whether each is the trained model's
+    forward = Backbone.forward
+
+    def count(self: Backbone, *arguments: Any) -> torch.Tensor:
+        passes.append(self.training)
+        return forward(self, *arguments)
+
+    monkeypatch.setattr(Backbone, "forward", count)
+    gradients(recipe("mixture", "tokens_per_forward=100000", dropout=0.0))
+    assert sorted(passes) == [False, True]
+    passes.clear()
+    gradients(recipe("mixture", "tokens_per_forward=200", dropout=0.0))
+    assert passes.count(True) >= 4
+
+
+def test_objectives_share_a_teacher() -> None:
+    tree = {"anchor": {}, "second": {"objective": "anchor", "form": "relations"}}
+    setup = set_up_run(Recipe(tree, backbone=backbone(0.0), batch_size=8, steps=2, max_length=24))
+    first, second = (part.teacher for part in setup.parts)
+    assert first is not None and first is second
+    assert first is not setup.encoder
+
+
+def test_graphs_need_a_gpu() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    setup = set_up_run(recipe("dse", "cuda_graphs=true"))
+    with pytest.raises(TrainingError, match="cuda_graphs=true needs one process, a CUDA GPU"):
+        start_step(setup)
+
+
+def test_gradients_stay_in_place_with_graphs() -> None:
+    """What CUDA graphs need, checked without a GPU: two steps of a padded run equal those of an unpadded one."""
+    results = []
+    for graphs in (False, True):
+        setup = set_up_run(recipe("wmdc", "clip=1", dropout=0.0))
+        step = start_step(setup)
+        if graphs:
+            setup.encoder.backbone.use_graphs()
+            step.keep_gradients()
+        parameters = setup.encoder.backbone.parameters()
+        losses, places = [], []
+        for number in range(4):
+            losses.append(float(step.run(number, [loader.prepare(number) for loader in setup.loaders])["loss"]))
+            places.append({id(value.grad) for value in step.parameters.values() if value.grad is not None})
+        heads = {name: value.grad for name, value in step.parameters.items() if name.startswith("heads.")}
+        assert sum(value is not None for value in heads.values()) == 1  # only the head of the last batch's size
+        results.append(losses)
+        if graphs:
+            assert len(set.intersection(*places)) >= len([value for value in parameters if value.grad is not None])
+    assert results[1] == pytest.approx(results[0], rel=1e-4)
 
 
 def test_caching_replays_dropout() -> None:
@@ -533,7 +590,7 @@ optimizer = torch.optim.Adam([*encoder.parameters(), *heads.parameters()])
 step = BatchPass(encoder, token_budget(encoder.backbone, torch.device("cpu")))
 prepared = PreparedBatch(RaggedTokens.of(sequences), 1024)
 loss = lambda rows: DSE().loss(rows.unflatten(0, (2, -1)), inputs, heads)[0]
-cached = step.run(prepared, "vectors", loss, torch.manual_seed)
+cached = step.run([prepared], "vectors", loss, torch.manual_seed)
 optimizer.step()
 print(cached, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
 """

@@ -246,6 +246,7 @@ OTHERS = {
     "layers": 3,
     "precision": "fp32",
     "compile": False,
+    "cuda_graphs": False,
     "tokens_per_forward": 5,
     "seed": 9,
     "record_training_data": False,

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer, RerankerTask, TurnStyle
-from turnwise.models.backbone.ragged import RaggedTokens, Tokens
+from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
 from turnwise.models.backbone.stream import TokenStream
 
 #: Consecutive turns of a dialogue [first, last).
@@ -132,9 +132,14 @@ class Batch:
     def column(self, number: int) -> RaggedTokens:
         """Return the sequences of one column."""
         windows = self.windows[:, number]
-        if (np.diff(windows) != 1).any():
+        counts = windows[:, 1] - windows[:, 0]
+        if (counts == 1).all():
+            return self.singles(windows[:, 0])
+        if self.composer.roles:
             return RaggedTokens.of([self.sequence(first, last) for first, last in windows.tolist()])
-        return self.singles(windows[:, 0])
+        # without a loop, as in `singles`
+        turns = self.texts.gather(span_indices(windows[:, 0], counts))
+        return self.composer.histories(turns, counts, np.minimum(self.max_length * counts, self.longest))
 
     def singles(self, turns: npt.NDArray[np.int64]) -> RaggedTokens:
         """Return a sequence for each turn."""
@@ -146,10 +151,11 @@ class Batch:
     def identities(self, number: int) -> npt.NDArray[np.int64]:
         """Return a number for each window of a column, which windows of equal text share."""
         windows = self.windows[:, number]
+        counts = windows[:, 1] - windows[:, 0]
         identities = np.array(self.texts.identities[windows[:, 0]], np.int64)
-        for row in np.flatnonzero(np.diff(windows)[:, 0] != 1):
-            first, last = windows[row]
-            identities[row] = hash(tuple(self.texts.identities[first:last].tolist()))
+        for count in np.unique(counts[counts != 1]).tolist():
+            turns = windows[counts == count, :1] + np.arange(count)
+            identities[counts == count] = _hash_rows(np.asarray(self.texts.identities[turns], np.int64))
         return identities
 
     def random_negative(self, turn: int, excluded: Sequence[int], speaker: str | None = None) -> int:
@@ -189,6 +195,17 @@ def _part_with(turn: int, starts: npt.NDArray[np.int64]) -> range:
     """Return the turns of the part, of those that start at `starts`, to which a turn belongs."""
     number = int(np.searchsorted(starts, turn, "right"))
     return range(int(starts[number - 1]), int(starts[number]))
+
+
+def _hash_rows(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return a 64-bit hash of each row, by the mixing function of SplitMix64."""
+    hashes = np.full(len(rows), rows.shape[1], np.uint64)
+    for column in rows.astype(np.uint64).T:
+        hashes = (hashes ^ column) + np.uint64(0x9E3779B97F4A7C15)
+        hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        hashes ^= hashes >> np.uint64(31)
+    return hashes.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

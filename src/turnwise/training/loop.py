@@ -287,6 +287,7 @@ class Trainer:
     def finish(self) -> None:
         """Save the finished model, with the averages that the recipe asks for."""
         self._log.close()
+        self.step.finish()
         self.step.use_average()
         self.setup.model.eval()
         with self._processes.together():

@@ -61,7 +61,7 @@ _NUMBER_OF_STEPS = ("steps", "epochs", "batch_size")
 #: method.
 INHERITED = (
     *("backbone", "pooling", "corpus_share", "combine_turns", "least_turns", "max_length"),
-    *("dropout", "attention_dropout", "layers", "precision", "compile", "tokens_per_forward", "seed"),
+    *("dropout", "attention_dropout", "layers", "precision", "compile", "cuda_graphs", "tokens_per_forward", "seed"),
     *("shuffle_buffer", "checkpoint_every", "keep", "log_every", "workers", "record_training_data"),
 )
 
@@ -103,6 +103,9 @@ class Recipe:
     frozen_embeddings: bool = False  # whether the embeddings are not trained
     precision: Precision = "auto"  # 'bf16': all but the loss in half precision; 'auto': bf16 if the GPU supports it
     compile: Compile = "auto"  # whether torch compiles the backbone (a minute); 'auto': in long runs on a GPU
+    #: Whether streams are padded to a few sizes and replayed as CUDA graphs; 'auto': for small backbones, where a GPU
+    #: would wait for the host.
+    cuda_graphs: Compile = "auto"
     #: Tokens encoded at once; for larger batches gradients are cached. None: as many as fit the machine.
     tokens_per_forward: int | None = None
     ema: float = 0.0  # decay of an exponential moving average of the weights, which is then what is saved; 0: none

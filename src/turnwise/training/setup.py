@@ -90,6 +90,7 @@ def set_up(
             recipe = fitted
             loaders = make_loaders(recipe, corpus, objectives, encoder, marks, progress)
     parts = []
+    teachers: dict[str, TrainableEncoder] = {}  # which objectives share
     task_heads: dict[RerankerTask, nn.Module] = {}  # which objectives of one task share
     for name, objective in objectives.items():
         if objective.task in task_heads:
@@ -100,7 +101,9 @@ def set_up(
                 task_heads[objective.task] = heads
         if objective.task in pretrained_heads:
             _linear(heads).load_state_dict(pretrained_heads[objective.task].state_dict())
-        teacher = None if objective.teacher is None else _load_teacher(name, objective.teacher, encoder)
+        if objective.teacher is not None and objective.teacher not in teachers:
+            teachers[objective.teacher] = _load_teacher(name, objective.teacher, encoder)
+        teacher = teachers.get(objective.teacher) if objective.teacher is not None else None
         parts.append(TrainedObjective(name, objective, heads, recipe.weight(name), teacher))
     steps = recipe.steps_of(loaders[0].steps_per_epoch)
     return TrainingSetup(recipe, corpus, processes, encoder, parts, loaders, _build_model(encoder, parts), steps)

@@ -24,6 +24,7 @@ from turnwise.objectives.objective import (
     BatchStates,
     Members,
     Metrics,
+    Objective,
     PooledObjective,
     PreparedBatch,
     StatesObjective,
@@ -44,6 +45,9 @@ Rows = Literal["vectors", "states"]
 
 #: Bytes of activations per token, layer and hidden unit in float32, as measured on BERT and rounded up.
 _ACTIVATION_BYTES = 150
+
+#: Hidden units up to which a GPU waits for the host, so that CUDA graphs pay.
+_SMALL_MODEL = 512
 
 #: Steps from which on compiling pays: for BERT-base it takes about a minute and saves some 15 milliseconds per step.
 _LONG_RUN = 4_000
@@ -77,17 +81,35 @@ class TrainingStep:
             if setup.recipe.start_fraction and name.startswith(_ENCODER)
         }
         self._diverged = torch.zeros((), dtype=torch.bool, device=self._device)
+        #: Parameters whose gradients stay the same tensors, for CUDA graphs.
+        self._fixed: list[nn.Parameter] = []
 
     def start(self) -> None:
         """Compile the backbone if the recipe asks for it, and choose how many tokens are encoded at once."""
         setup, backbone = self._setup, self._setup.encoder.backbone
+        rank, world = setup.processes.rank, setup.processes.world
         if _compiles(setup.recipe.compile, self._device, setup.steps):
             backbone.compile()
+        if _uses_graphs(setup.recipe.cuda_graphs, backbone, world):
+            backbone.use_graphs()
+            self.keep_gradients()
+            for teacher in {part.teacher for part in setup.parts if part.teacher is not None}:
+                if teacher.backbone.supports_graphs:
+                    teacher.backbone.use_graphs(training=False)
         budget = setup.recipe.tokens_per_forward or token_budget(backbone, self._device)
-        rank, world = setup.processes.rank, setup.processes.world
+        if world > 1:  # all processes must encode the same objectives together
+            agreed = torch.tensor(budget, device=self._device)
+            dist.all_reduce(agreed, dist.ReduceOp.MIN)
+            budget = int(agreed)
+        self._budget = budget
         self._batch_pass = BatchPass(setup.encoder, budget, rank, world)
         self._token_pass = TokenPass(setup.encoder, budget, rank, world)
         self._teacher_pass = partial(BatchPass, budget=budget, rank=rank, world=world)
+
+    def keep_gradients(self) -> None:
+        """Set the backbone's gradients to zero before a step instead of removing them: CUDA graphs add to them."""
+        parameters = self._setup.encoder.backbone.model.parameters()
+        self._fixed = [value for value in parameters if value.requires_grad]
 
     def run(self, step: int, batches: list[PreparedBatch]) -> Metrics:
         """Make a step, counted from 0; return its metrics, on the device."""
@@ -106,8 +128,8 @@ class TrainingStep:
         setup = self._setup
         metrics: Metrics = {}
         total = torch.zeros((), device=self._device)
-        self.optimizer.zero_grad(set_to_none=True)
-        for group in self._groups:
+        self._clear_gradients()
+        for group in self._groups_of(batches):
 
             def seed_chunk(chunk: int, number: int = group[0]) -> None:
                 seed_all(_mix_seed(setup.recipe.seed, step, number, chunk, setup.processes.rank), self._device)
@@ -117,7 +139,7 @@ class TrainingStep:
                 if isinstance(parts[0].objective, TokenObjective):
                     losses = [(value, Metrics()) for value in self._token_pass.run(parts, own, seed_chunk)]
                 else:
-                    losses = [self._whole_batch_loss(parts[0], own[0], seed_chunk)]
+                    losses = self._whole_batch_losses(parts, own, seed_chunk)
             for part, (value, own_metrics) in zip(parts, losses, strict=True):
                 total = total + part.weight * value
                 if len(setup.parts) > 1:
@@ -126,36 +148,77 @@ class TrainingStep:
         setup.processes.average_gradients(self.parameters.values())
         return total, metrics
 
-    def _whole_batch_loss(
-        self, part: "TrainedObjective", batch: PreparedBatch, seed_chunk: SeedChunk
-    ) -> tuple[Tensor, Metrics]:
-        """Compute the loss and gradients of an objective whose loss sees its whole batch."""
-        metrics: Metrics = {}
-        objective, device = part.objective, self._device
-        assert isinstance(objective, PooledObjective | StatesObjective)
-        inputs = {name: to_device(torch.as_tensor(values), device) for name, values in batch.inputs.items()}
-        if part.teacher is not None:
-            teacher = self._teacher_pass(part.teacher).encode(batch).float()
-            inputs["teacher"] = teacher.unflatten(0, (-1, batch.rows))
-        unweighted = torch.zeros((), device=device)
+    def _clear_gradients(self) -> None:
+        """Remove all gradients; those that CUDA graphs add to are set to zero instead.
 
-        def compute_loss(rows: Tensor) -> Tensor:
-            nonlocal unweighted
+        The optimiser leaves parameters without a gradient as they are, such as heads that a step does not use.
+        """
+        fixed = {value: value.grad for value in self._fixed if value.grad is not None}
+        self.optimizer.zero_grad(set_to_none=True)
+        if fixed:
+            torch._foreach_zero_(list(fixed.values()))
+        for value, gradient in fixed.items():
+            value.grad = gradient
+
+    def _groups_of(self, batches: Sequence[PreparedBatch]) -> Iterator[list[int]]:
+        """Yield the numbers of objectives that are encoded together; pooled ones only if they fit one pass."""
+        for group in self._groups:
+            tokens = sum(len(batches[number].sequences.tokens) for number in group)
+            if isinstance(self._setup.parts[group[0]].objective, PooledObjective) and tokens > self._budget:
+                yield from ([number] for number in group)
+            else:
+                yield group
+
+    def _whole_batch_losses(
+        self, parts: Sequence["TrainedObjective"], batches: Sequence[PreparedBatch], seed_chunk: SeedChunk
+    ) -> list[tuple[Tensor, Metrics]]:
+        """Compute the losses and gradients of objectives whose losses see their whole batches."""
+        device = self._device
+        inputs = [
+            {name: _to_device(torch.as_tensor(values), device) for name, values in batch.inputs.items()}
+            for batch in batches
+        ]
+        for number, vectors in self._teacher_vectors(parts, batches).items():
+            inputs[number]["teacher"] = vectors
+        rows: Rows = "states" if isinstance(parts[0].objective, StatesObjective) else "vectors"
+        counts = [len(batch.sequences.tokens if rows == "states" else batch.sequences) for batch in batches]
+        losses: list[tuple[Tensor, Metrics]] = []
+
+        def compute_loss(encoded: Tensor) -> Tensor:
+            weighted = []
             with torch.autocast(device.type, enabled=False):  # which would round cosines
-                rows = rows.float()
-                if isinstance(objective, StatesObjective):
-                    lengths = torch.from_numpy(batch.sequences.lengths)
-                    value, own = objective.loss(BatchStates(rows, to_device(lengths, device)), inputs, part.heads)
-                else:
-                    value, own = objective.loss(rows.unflatten(0, (-1, batch.rows)), inputs, part.heads)
-            metrics.update(own)
-            unweighted = value.detach()
-            return value * part.weight
+                for part, batch, own, given in zip(parts, batches, encoded.float().split(counts), inputs, strict=True):
+                    if isinstance(part.objective, StatesObjective):
+                        lengths = to_device(torch.from_numpy(batch.sequences.lengths), device)
+                        value, metrics = part.objective.loss(BatchStates(own, lengths), given, part.heads)
+                    else:
+                        assert isinstance(part.objective, PooledObjective)
+                        value, metrics = part.objective.loss(own.unflatten(0, (-1, batch.rows)), given, part.heads)
+                    weighted.append(value * part.weight)
+                    # detached: a metric must not keep the graph of the loss
+                    losses.append((value.detach(), {name: _detach(metric) for name, metric in metrics.items()}))
+            return weighted[0] if len(weighted) == 1 else torch.stack(weighted).sum()
 
-        rows: Rows = "states" if isinstance(objective, StatesObjective) else "vectors"
-        if self._batch_pass.run(batch, rows, compute_loss, seed_chunk):
-            metrics["cached"] = 1.0
-        return unweighted, metrics
+        if self._batch_pass.run(batches, rows, compute_loss, seed_chunk):
+            for _, metrics in losses:
+                metrics["cached"] = 1.0
+        return losses
+
+    def _teacher_vectors(
+        self, parts: Sequence["TrainedObjective"], batches: Sequence[PreparedBatch]
+    ) -> dict[int, Tensor]:
+        """Return the vectors (columns, rows, hidden) of the teachers, by number of the part; each teacher runs once."""
+        numbers: dict[TrainableEncoder, list[int]] = {}
+        for number, part in enumerate(parts):
+            if part.teacher is not None:
+                numbers.setdefault(part.teacher, []).append(number)
+        vectors = {}
+        for teacher, own in numbers.items():
+            encoded = self._teacher_pass(teacher).encode([batches[number] for number in own]).float()
+            split = encoded.split([len(batches[number].sequences) for number in own])
+            for number, part_vectors in zip(own, split, strict=True):
+                vectors[number] = part_vectors.unflatten(0, (-1, batches[number].rows))
+        return vectors
 
     def _update(self, loss: Tensor) -> None:
         """Change the weights, unless the loss is or was not a number."""
@@ -168,6 +231,12 @@ class TrainingStep:
         self.optimizer.step()
         for name, average in self.average.items():
             average.lerp_(self.parameters[name].detach(), 1 - self._setup.recipe.ema)
+
+    def finish(self) -> None:
+        """Free the memory that only training needs."""
+        self._setup.encoder.backbone.release_graphs()
+        for value in self.parameters.values():
+            value.grad = None
 
     @torch.no_grad()
     def use_average(self) -> None:
@@ -224,17 +293,28 @@ def _make_optimizer(setup: "TrainingSetup", parameters: dict[str, nn.Parameter])
 
 
 def _group_objectives(parts: Sequence["TrainedObjective"]) -> list[list[int]]:
-    """Group the numbers of objectives that are encoded together: those on token states; the others each alone."""
+    """Group the numbers of objectives that may be encoded together: those on tokens, and those on vectors."""
     groups: list[list[int]] = []
-    together: list[int] = []
+    together: dict[type[Objective], list[int]] = {}
     for number, part in enumerate(parts):
-        if not isinstance(part.objective, TokenObjective) or part.objective.replaces_tokens:
+        kind = TokenObjective if isinstance(part.objective, TokenObjective) else PooledObjective
+        replaces = isinstance(part.objective, TokenObjective) and part.objective.replaces_tokens
+        if replaces or not isinstance(part.objective, kind):
             groups.append([number])
             continue
-        if not together:
-            groups.append(together)
-        together.append(number)
+        if kind not in together:
+            groups.append(together.setdefault(kind, []))
+        together[kind].append(number)
     return groups
+
+
+def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Move a tensor to a device, except single numbers: reading them there would wait for the GPU."""
+    return to_device(tensor, device) if tensor.dim() else tensor
+
+
+def _detach(metric: Tensor | float) -> Tensor | float:
+    return metric.detach() if isinstance(metric, Tensor) else metric
 
 
 # ---- forward and backward passes
@@ -261,19 +341,23 @@ class _Pass:
 
 
 class BatchPass(_Pass):
-    """Forward and backward pass of an objective whose loss sees all vectors or token states of the batch.
+    """Forward and backward pass of objectives whose losses see all vectors or token states of their batches.
 
-    Both are rows (rows, hidden), sequence by sequence in the order in which they were prepared. The sequences are
+    Both are rows (rows, hidden), batch by batch and sequence by sequence as they were prepared. The sequences are
     divided among the processes; each encodes its own, gathers the rows of the others and computes the whole loss. The
     backward pass of the gather adds up the gradients of all processes, so the mean of the processes' gradients is the
     gradient.
     """
 
     def run(
-        self, batch: PreparedBatch, rows: Rows, compute_loss: Callable[[Tensor], Tensor], seed_chunk: SeedChunk
+        self,
+        batches: Sequence[PreparedBatch],
+        rows: Rows,
+        compute_loss: Callable[[Tensor], Tensor],
+        seed_chunk: SeedChunk,
     ) -> bool:
-        """Compute the gradients of a loss on the batch's rows; return whether they were cached."""
-        layout = RowLayout.of(batch, rows, self._world)
+        """Compute the gradients of a loss on the rows of all batches; return whether they were cached."""
+        layout, batch = RowLayout.of(batches, rows, self._world), _join(batches)
         members = layout.members[self._rank]
         parts = sorted_chunks(batch, members, self._budget)
         if self._all_processes(len(parts) <= 1):
@@ -291,12 +375,13 @@ class BatchPass(_Pass):
             encoded = self._encode(batch, rows, part)
             gradient = leaf.grad[torch.as_tensor(layout.rows_of(part), device=leaf.device)] * self._world
             encoded.backward(gradient.to(encoded.dtype))
+            del encoded  # the next chunk may be captured as a CUDA graph, which no other graph may share nodes with
         return True
 
     @torch.no_grad()
-    def encode(self, batch: PreparedBatch) -> Tensor:
+    def encode(self, batches: Sequence[PreparedBatch]) -> Tensor:
         """Return the vectors of all sequences, without a gradient."""
-        layout = RowLayout.of(batch, "vectors", self._world)
+        layout, batch = RowLayout.of(batches, "vectors", self._world), _join(batches)
         parts = sorted_chunks(batch, layout.members[self._rank], self._budget)
         return self._gather(self._encode_chunks(batch, "vectors", parts, layout, lambda _: None), layout)
 
@@ -349,12 +434,12 @@ class RowLayout:
     members: list[Members]  # of each process: an equal part of every column of a grid, since columns differ in length
 
     @classmethod
-    def of(cls, batch: PreparedBatch, rows: Rows, world: int) -> "RowLayout":
-        """Divide a batch among processes."""
-        lengths = batch.sequences.lengths
+    def of(cls, batches: Sequence[PreparedBatch], rows: Rows, world: int) -> "RowLayout":
+        """Divide batches among processes."""
+        lengths = np.concatenate([batch.sequences.lengths for batch in batches])
         counts = lengths if rows == "states" else np.ones_like(lengths)
         sequences = np.arange(len(counts))
-        owners = sequences % batch.rows % world
+        owners = np.concatenate([np.arange(len(batch.sequences)) % batch.rows % world for batch in batches])
         return cls(np.concatenate([[0], np.cumsum(counts)]), [sequences[owners == rank] for rank in range(world)])
 
     def rows_of(self, members: Members) -> Members:
@@ -415,6 +500,7 @@ class TokenPass(_Pass):
             torch.stack([mean * (parts[owner].weight * self._world) for owner, mean in means.items()]).sum().backward()
             for owner, mean in means.items():
                 values[owner] += mean.detach()
+            del sums, means, mean  # as in `BatchPass.run`
         if self._world > 1:
             dist.all_reduce(values)
         return list(values)
@@ -459,7 +545,8 @@ def _join(batches: Sequence[PreparedBatch]) -> PreparedBatch:
             for batch in batches
         ]
         segments = RaggedTokens(np.concatenate(parts), sequences.lengths)
-    weights = np.concatenate([batch.weights for batch in batches if batch.weights is not None])
+    own_weights = [batch.weights for batch in batches if batch.weights is not None]
+    weights = np.concatenate(own_weights) if own_weights else None
     return PreparedBatch(sequences, sum(batch.rows for batch in batches), segments=segments, weights=weights)
 
 
@@ -520,6 +607,19 @@ def _compiles(compiling: Compile, device: torch.device, steps: int) -> bool:
     if compiling == "auto":
         return device.type == "cuda" and steps >= _LONG_RUN
     return compiling
+
+
+def _uses_graphs(setting: Compile, backbone: Backbone, world: int) -> bool:
+    """Whether to replay the backbone as CUDA graphs; 'auto': small models, where the host is the limit."""
+    supported = backbone.supports_graphs and world == 1
+    if setting == "auto":
+        return supported and backbone.hidden <= _SMALL_MODEL
+    if setting and not supported:
+        raise TrainingError(
+            "cuda_graphs=true needs one process, a CUDA GPU with Triton, and a backbone that runs unpadded: set it to"
+            " false or auto"
+        )
+    return setting
 
 
 def token_budget(backbone: Backbone, device: torch.device) -> int:

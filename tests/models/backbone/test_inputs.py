@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.helpers.families import FAMILIES, sequences, tokenizer
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer, role_of, tokenise
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.models.backbone.ragged import RaggedTokens, Tokens
 
 Folder = Callable[[str], Path]
 
@@ -193,6 +193,21 @@ def test_sequences_are_truncated_only_if_too_long(family: str, lengths: list[int
     assert len(composer.text(first, longest)) == min(longest, len(first) + ends)
     assert len(composer.history(parts, ["user"] * len(parts), longest)) == min(longest, joined + ends)
     assert len(pair) == len(segments) == min(longest, len(first) + len(second) + ends + len(composer.middle))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(
+    lengths=st.lists(st.tuples(st.lists(LENGTHS, min_size=1, max_size=4), st.integers(1, 40)), min_size=1, max_size=8)
+)
+def test_many_histories_equal_single_ones(family: str, lengths: list[tuple[list[int], int]]) -> None:
+    composer = COMPOSERS[family]
+    turns = [sequences(own, number) for number, (own, _) in enumerate(lengths)]
+    longest = [most for _, most in lengths]
+    composed = composer.histories(
+        RaggedTokens.of([turn for own in turns for turn in own]), np.array([*map(len, turns)]), np.array(longest)
+    )
+    expected = [composer.history(own, [""] * len(own), most) for own, most in zip(turns, longest, strict=True)]
+    assert [one.tolist() for one in composed] == [one.tolist() for one in expected]
 
 
 @given(lengths=st.lists(LENGTHS, min_size=1, max_size=6), longest=st.integers(4, 40))

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, T5EncoderModel
 
 from turnwise.core.files import reset_permissions, write_json
-from turnwise.models.backbone.attention import HEAD_SIZES, TRITON, UNPADDED, StreamShape, attention_at
+from turnwise.models.backbone.attention import HEAD_SIZES, TILE_SIZES, TRITON, UNPADDED, StreamShape, attention_at
+from turnwise.models.backbone.graphs import PaddedStream, StreamGraphs
 from turnwise.models.backbone.source import BackboneError, Pooling, check_model_folder, locate_model
 from turnwise.models.backbone.stream import TokenStream, to_device
 
@@ -210,10 +211,55 @@ class Backbone(nn.Module):
         # in __dict__, so that the compiled module and its parameters do not count as submodules
         self.__dict__["_compiled"] = torch.compile(self.model, **{"dynamic": True, "fullgraph": True, **settings})
 
+    def use_graphs(self, *, training: bool = True) -> None:
+        """Pad streams to a few sizes and replay those that occur again as CUDA graphs (`graphs`).
+
+        Applies to streams in the host's memory, and in training mode, or else outside it. Sequences that are too long
+        for the tile kernel run separately. Call it after the model has moved to its device, and after `compile`.
+        """
+        if self.execution != "unpadded":
+            raise BackboneError(
+                f"{self.config.model_type} runs in buckets, which CUDA graphs cannot replay: set cuda_graphs=false"
+            )
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad] if training else []
+        # in __dict__, like the compiled model
+        self.__dict__["_graphs"] = (StreamGraphs(self._run_padded, trained, self.device), training)
+
+    def release_graphs(self) -> None:
+        """Run every stream as usual again, and free the memory of captured graphs."""
+        self.__dict__.pop("_graphs", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes of a copy, which is neither compiled nor replayed."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_compiled", "_graphs")}
+
+    @property
+    def supports_graphs(self) -> bool:
+        """Whether `use_graphs` has something to replay: the model runs unpadded, by the tile kernel on a GPU."""
+        return self.execution == "unpadded" and self._use_tiles()
+
+    @property
+    def captured_graphs(self) -> int:
+        """The number of stream sizes that are replayed as CUDA graphs."""
+        graphs, _ = self.__dict__.get("_graphs", (None, False))
+        return 0 if graphs is None else graphs.captured
+
     def forward(self, stream: TokenStream, layers: Layers = "last") -> Tensor:
         """Return token states (tokens, hidden) in stream order."""
-        stream = stream.to(self.device)
-        return self._unpadded(stream, layers) if self.execution == "unpadded" else self._buckets(stream, layers)
+        if self.execution == "buckets":
+            return self._buckets(stream.to(self.device), layers)
+        graphs, in_training = self.__dict__.get("_graphs", (None, False))
+        if self.training != in_training or layers != "last" or stream.ids.device.type != "cpu":
+            graphs = None
+        is_compiled = "_compiled" in self.__dict__ and self.training and layers == "last"
+        if (graphs is None and not is_compiled) or not self._use_tiles():
+            return self._run_stream(stream, layers, graphs)
+        # a sequence that is too long for the tile kernel must not keep the others from it
+        short, long = stream.split(TILE_SIZES[-1])
+        pieces = [] if short is None else [self._run_stream(short, layers, graphs)]
+        if long is not None:
+            pieces.append(self._run_stream(long, layers))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def states_at(self, stream: TokenStream, positions: npt.NDArray[np.int64]) -> Tensor:
         """Return the states (positions, hidden) at ascending positions, cheaper than `forward` for BERT-like layers."""
@@ -259,8 +305,21 @@ class Backbone(nn.Module):
         # hidden state 0 is the embeddings
         return torch.as_tensor((output.hidden_states[1] + output.last_hidden_state) / 2)
 
-    def _unpadded(self, stream: TokenStream, layers: Layers) -> Tensor:
-        inputs, shape = self._flatten(stream)
+    def _run_stream(self, stream: TokenStream, layers: Layers, graphs: StreamGraphs | None = None) -> Tensor:
+        """Run a stream unpadded, or padded by graphs."""
+        if graphs is None:
+            inputs, shape = self._flatten(stream.to(self.device))
+            return self._run(inputs, shape, layers)
+        first, padding_id = self._first_position, getattr(self.config, "pad_token_id", None) or 0
+        return graphs(PaddedStream.of(stream, first_position=first, padding_id=padding_id, tiled=self._use_tiles()))
+
+    def _run_padded(self, numbers: Tensor, padded: PaddedStream) -> Tensor:
+        """Return the states of a padded stream from its array on the device."""
+        ids, positions, segments, shape = padded.unpack(numbers)
+        return self._run({"input_ids": ids, "position_ids": positions, **self._segments(segments, ids)}, shape)
+
+    def _run(self, inputs: dict[str, Tensor], shape: StreamShape, layers: Layers = "last") -> Tensor:
+        """Return the states (tokens, hidden) of one row of tokens, by the compiled model if it applies."""
         compiled = self.__dict__.get("_compiled")
         if compiled is not None and self.training and layers == "last" and shape.tiles is not None:
             # a model's numbers (scales, dropout) are constants; torch would treat them as variables, and trace again

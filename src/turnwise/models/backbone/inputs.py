@@ -122,17 +122,43 @@ class Composer:
 
     def texts(self, texts: RaggedTokens, longest: int) -> RaggedTokens:
         """Return what `text` returns for each of several texts."""
+        room = max(0, longest - len(self.prefix) - len(self.suffix))
+        return self._surround(texts.tokens, texts.starts, np.minimum(texts.lengths, room))
+
+    def histories(
+        self, turns: RaggedTokens, counts: npt.NDArray[np.int64], longest: npt.NDArray[np.int64]
+    ) -> RaggedTokens:
+        """Return what `history` returns for each of several histories, in the style 'separator'.
+
+        `turns` are those of all histories, one after the other; `counts` are the turns and `longest` the tokens that
+        each history has and may have (histories,).
+        """
+        assert not self.roles
+        first_turns = np.cumsum(counts) - counts
+        gaps = np.full(len(turns), len(self.separator))
+        gaps[first_turns] = 0
+        starts = np.cumsum(turns.lengths + gaps) - turns.lengths
+        joined = np.empty(int(turns.lengths.sum() + gaps.sum()), np.int32)
+        joined[span_indices(starts, turns.lengths)] = turns.tokens[span_indices(turns.starts, turns.lengths)]
+        for position, token in enumerate(self.separator):
+            joined[starts[gaps > 0] - len(self.separator) + position] = token
+        lengths = np.add.reduceat(turns.lengths + gaps, first_turns)
+        kept = np.minimum(lengths, np.maximum(0, longest - len(self.prefix) - len(self.suffix)))
+        # a single text loses its end, a history its head
+        return self._surround(joined, starts[first_turns] + np.where(counts == 1, 0, lengths - kept), kept)
+
+    def _surround(self, tokens: Tokens, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> RaggedTokens:
+        """Return spans of tokens between the tokens before and after a text."""
         before, after = len(self.prefix), len(self.suffix)
-        lengths = np.minimum(texts.lengths, max(0, longest - before - after))
         ends = np.cumsum(lengths + before + after)
-        starts = ends - lengths - before - after
-        tokens = np.empty(ends[-1] if len(ends) else 0, np.int32)
+        firsts = ends - lengths - before - after
+        surrounded = np.empty(ends[-1] if len(ends) else 0, np.int32)
         for position in range(before):
-            tokens[starts + position] = self.prefix[position]
+            surrounded[firsts + position] = self.prefix[position]
         for position in range(after):
-            tokens[ends - after + position] = self.suffix[position]
-        tokens[span_indices(starts + before, lengths)] = texts.tokens[span_indices(texts.starts, lengths)]
-        return RaggedTokens(tokens, ends - starts)
+            surrounded[ends - after + position] = self.suffix[position]
+        surrounded[span_indices(firsts + before, lengths)] = tokens[span_indices(starts, lengths)]
+        return RaggedTokens(surrounded, ends - firsts)
 
     def history(self, turns: Sequence[Tokens], speakers: Sequence[str], longest: int) -> Tokens:
         """Return the sequence of turns, newest last, truncated at its head."""

@@ -89,6 +89,21 @@ class TokenStream:
         rows = span_indices(self.starts().numpy()[positions], self.lengths[positions])
         return states[to_device(torch.from_numpy(rows), states.device)]
 
+    def split(self, longest: int) -> "tuple[TokenStream | None, TokenStream | None]":
+        """Return the sequences of at most `longest` tokens and the others, None if there are none; in stream order."""
+        count = int(np.searchsorted(self.lengths, longest, "right"))
+        if count in (0, len(self)):
+            return (self, None) if count else (None, self)
+        tokens = int(self.lengths[:count].sum())
+        groups = len([group for group in self.groups if group.end <= tokens])
+        moved = tuple(LengthGroup(group.start - tokens, group.count, group.length) for group in self.groups[groups:])
+        segments = (None, None) if self.segments is None else (self.segments[:tokens], self.segments[tokens:])
+        places = np.arange(len(self))
+        return (
+            TokenStream(self.ids[:tokens], segments[0], self.lengths[:count], places[:count], self.groups[:groups]),
+            TokenStream(self.ids[tokens:], segments[1], self.lengths[count:], places[: len(self) - count], moved),
+        )
+
     def buckets(self, budget: int) -> Iterator[tuple[int, int]]:
         """Yield ranges (first, end) of sequences with at most `budget` tokens and padding, or of one that is longer."""
         first = 0
