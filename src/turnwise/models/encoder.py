@@ -23,7 +23,7 @@ from turnwise.core.types import Vectors
 from turnwise.core.vectors import normalise_vectors
 from turnwise.corpus.membership import TrainingData, save_training_data
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
-from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, tokenise
+from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, concatenate_tokens, split_tokens
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, token_batches
 from turnwise.models.backbone.source import DESCRIPTION_FILE, BackboneError, Pooling, load_training_data, locate_model
 from turnwise.models.identity import EncoderId, index_fingerprint
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 #: What can be encoded: a text, or a conversation so far, newest turn last.
 TextOrTurns = str | Sequence[str] | Sequence[Turn]
+
+#: The turns of conversations: speakers and texts.
+_Histories = list[list[tuple[str, str]]]
 
 #: Texts tokenised at a time.
 TOKENISE_BATCH = 32_768
@@ -282,19 +285,21 @@ class Encoder(ABC):
         return vectors
 
     def _tokenise_ahead(self, items: Sequence[TextOrTurns], max_length: int | None) -> Iterator[RaggedTokens]:
-        """Yield the token sequences of inputs in portions; two threads tokenise the next ones in the meantime."""
+        """Yield the token sequences of inputs in portions; a thread tokenises the next ones in the meantime."""
         starts = range(0, len(items), TOKENISE_BATCH)
         if len(starts) < 2:
             yield self.tokenise(items, max_length)
             return
-        with ThreadPoolExecutor(2) as threads:
-            ahead: deque[Future[RaggedTokens]] = deque()
+        with ThreadPoolExecutor(1) as thread:  # one: the tokenizer has threads of its own
+            ahead: deque[tuple[_Histories | None, Future[list[Any]]]] = deque()
             for start in starts:
-                ahead.append(threads.submit(self.tokenise, items[start : start + TOKENISE_BATCH], max_length))
+                histories, texts = self._split(items[start : start + TOKENISE_BATCH])
+                ahead.append((histories, thread.submit(split_tokens, self.tokenizer, texts)))
                 if len(ahead) > 2:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
+                    histories, tokens = ahead.popleft()
+                    yield self._compose(histories, tokens.result(), max_length)
+            for histories, tokens in ahead:
+                yield self._compose(histories, tokens.result(), max_length)
 
     def encode_sequences(
         self,
@@ -329,15 +334,26 @@ class Encoder(ABC):
 
     def tokenise(self, items: Sequence[TextOrTurns], max_length: int | None = None) -> RaggedTokens:
         """Return the token sequences of inputs, truncated to `max_length` or the model's own, whichever is less."""
-        longest = min(max_length or self.max_length, self.max_length)
-        composer = self.composer
+        histories, texts = self._split(items)
+        return self._compose(histories, split_tokens(self.tokenizer, texts), max_length)
+
+    def _split(self, items: Sequence[TextOrTurns]) -> tuple["_Histories | None", list[str]]:
+        """Return the turns of inputs with their speakers (None: all inputs are texts), and all texts."""
         texts = [item for item in items if isinstance(item, str)]
-        if len(texts) == len(items) and not composer.roles:  # all at once
-            return composer.texts(tokenise(self.tokenizer, texts), longest)
+        if len(texts) == len(items) and self.style == "separator":
+            return None, texts
         histories = [_turns_of(item, self.style) for item in items]
-        tokens = iter(tokenise(self.tokenizer, [text for turns in histories for _, text in turns]))
+        return histories, [text for turns in histories for _, text in turns]
+
+    def _compose(self, histories: "_Histories | None", encoded: list[Any], max_length: int | None) -> RaggedTokens:
+        """Return the token sequences of what `_split` returned, from `split_tokens` of the texts."""
+        longest = min(max_length or self.max_length, self.max_length)
+        composer, tokens = self.composer, concatenate_tokens(encoded)
+        if histories is None:
+            return composer.texts(tokens, longest)
+        each = iter(tokens)
         return RaggedTokens.of(
-            [composer.history([next(tokens) for _ in turns], [who for who, _ in turns], longest) for turns in histories]
+            [composer.history([next(each) for _ in turns], [who for who, _ in turns], longest) for turns in histories]
         )
 
     # ---- loading and saving

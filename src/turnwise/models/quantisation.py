@@ -70,9 +70,7 @@ def quantise(path: Path, samples: Iterable[Mapping[str, npt.NDArray[np.int64]]])
     _quantise_embeddings(graph.model, path)
 
 
-def _measure(
-    model: Any, names: list[str], samples: Iterable[Mapping[str, npt.NDArray[np.int64]]]
-) -> dict[str, _Range]:
+def _measure(model: Any, names: list[str], samples: Iterable[Mapping[str, npt.NDArray[np.int64]]]) -> dict[str, _Range]:
     """Return the ranges of tensors in a graph."""
     observed = onnx.ModelProto()
     observed.CopyFrom(model)

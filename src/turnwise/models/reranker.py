@@ -47,7 +47,7 @@ from turnwise.models.backbone.source import (
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.coherence import PositionScores, TurnOrder, out_of_place_scores, placement_scores, predict_orders
 from turnwise.models.encoder import COMPRESSION
-from turnwise.models.trainable_encoder import BATCH_TOKENS
+from turnwise.models.trainable_encoder import default_batch_tokens
 from turnwise.version import __version__
 
 _HEADS_FILE = "heads.safetensors"
@@ -169,7 +169,7 @@ class Reranker(nn.Module):
         self, marked: Sequence[MarkedInput], head: nn.Module, batch_tokens: int | None, progress: Progress
     ) -> list[Vectors]:
         """Return the output of a module on the states at the marked positions of each sequence."""
-        budget = batch_tokens or BATCH_TOKENS.get(self.backbone.device.type, BATCH_TOKENS["cuda"])
+        budget = batch_tokens or default_batch_tokens(self.backbone)
         lengths = np.array([len(each.tokens) for each in marked], np.int64)
         order = np.argsort(lengths, kind="stable")
         outputs: list[Vectors] = [np.empty((0, 1), np.float32)] * len(marked)

@@ -22,8 +22,8 @@ from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Architecture, Encoder, EncoderConfig, Precision
 from turnwise.models.identity import digest_model, vocabulary_text
 
-#: Tokens of one forward pass by device type.
-BATCH_TOKENS = {"cpu": 4096, "cuda": 131_072}
+#: Tokens of one forward pass on a CPU, and at most on a GPU, where its states take an eighth of the memory.
+_CPU_TOKENS, _GPU_TOKENS = 4096, 262_144
 
 
 class TrainableEncoder(Encoder, nn.Module):
@@ -143,7 +143,7 @@ class TrainableEncoder(Encoder, nn.Module):
 
     @property
     def _batch_tokens(self) -> int:
-        return BATCH_TOKENS.get(self.backbone.device.type, BATCH_TOKENS["cuda"])
+        return default_batch_tokens(self.backbone)
 
     # ---- loading and saving
 
@@ -189,3 +189,14 @@ def _wait(copy: torch.Tensor, copied: torch.cuda.Event) -> Vectors:
     copied.synchronize()
     vectors: Vectors = copy.numpy()
     return vectors
+
+
+def default_batch_tokens(backbone: Backbone) -> int:
+    """Return how many tokens one forward pass has by default."""
+    if backbone.device.type == "cpu":
+        return _CPU_TOKENS
+    if backbone.device.type != "cuda":
+        return _GPU_TOKENS // 4
+    memory = torch.cuda.get_device_properties(backbone.device).total_memory
+    bytes_per_token = 3 * 4 * 4 * backbone.hidden  # three times the states between a layer's two products
+    return max(_CPU_TOKENS, min(_GPU_TOKENS, memory // 8 // bytes_per_token))

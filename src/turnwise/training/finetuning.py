@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from turnwise.models.backbone.ragged import Tokens, token_batches
 from turnwise.models.backbone.stream import TokenStream
-from turnwise.models.trainable_encoder import BATCH_TOKENS, TrainableEncoder
+from turnwise.models.trainable_encoder import TrainableEncoder, default_batch_tokens
 from turnwise.training import TrainingError
 from turnwise.training.step import learning_rate_factor, seed_all
 
@@ -154,7 +154,7 @@ def compute_outputs(encoder: TrainableEncoder, head: nn.Module, sequences: Seque
     """Return a head's outputs (sequences, size), float32, without gradients and in evaluation mode."""
     order = np.argsort([len(sequence) for sequence in sequences], kind="stable")
     lengths = [len(sequences[index]) for index in order]
-    budget = BATCH_TOKENS.get(encoder.backbone.device.type, BATCH_TOKENS["cuda"])
+    budget = default_batch_tokens(encoder.backbone)
     encoder.eval()
     head.eval()
     with torch.inference_mode():
