@@ -1,5 +1,6 @@
 """`turnwise evaluate`, `turnwise compare` and `turnwise annotate`: how good a model is."""
 
+import gc
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -112,6 +113,7 @@ def evaluate_command(
     from turnwise.models.loading import load_model, postprocess_model
 
     loaded = load_model(model, pooling, compressed)
+    gc.freeze()  # the garbage collector need not traverse the libraries' objects again and again
     with progress_bar() as progress:
         if postprocess is not None and fit is not None:
             texts = (turn.text for dialogue in turnwise.read_corpus(fit) for turn in dialogue.turns)

@@ -9,6 +9,7 @@ difference is a paired one.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from typing import Literal, cast
 from zlib import crc32
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from turnwise.core.progress import Progress, silent
 
 Array = npt.NDArray[np.float64]
+Evidence = npt.NDArray[np.floating]
 Statistic = Literal["mean", "ratio", "macro ratio", "log ratio", "spearman", "pearson", "auroc", "fpr95"]
 
 #: Identifies a metric: task, data set, setting, metric.
@@ -102,7 +104,7 @@ class MetricRow(Metric):
 class Outcome(Metric):
     """A metric with its per-example evidence."""
 
-    evidence: npt.NDArray[np.floating]  # (runs, examples) or (runs, examples, parts), in the order of the test set
+    evidence: Evidence  # (runs, examples) or (runs, examples, parts), in the order of the test set
     statistic: Statistic = "mean"  # how the value is computed from the evidence
     scale: float = 100.0  # 100 where the paper's table has percentages
 
@@ -111,7 +113,7 @@ class Outcome(Metric):
             raise ValueError(f"evidence must be (runs, examples) or (runs, examples, parts), got {self.evidence.shape}")
 
     @property
-    def table(self) -> npt.NDArray[np.floating]:
+    def table(self) -> Evidence:
         """Return the evidence as (runs, examples, parts)."""
         return self.evidence if self.evidence.ndim == 3 else self.evidence[..., None]
 
@@ -176,7 +178,7 @@ def bootstrap_outcomes(
     return [samples[number] for number in range(len(outcomes))]
 
 
-def compute_per_run(statistic: Statistic, evidence: npt.NDArray[np.floating]) -> Array:
+def compute_per_run(statistic: Statistic, evidence: Evidence) -> Array:
     """Compute a statistic of every run from evidence (runs, examples, parts).
 
     'mean' is that of one part; 'ratio' that of the sums of two parts (numerator, denominator); 'macro ratio' the mean
@@ -185,33 +187,37 @@ def compute_per_run(statistic: Statistic, evidence: npt.NDArray[np.floating]) ->
     'pearson' are correlations of two parts; 'auroc' and 'fpr95' those of a score (higher: more likely positive) and a
     label (0 or 1).
     """
-    return cast(Array, _prepare(statistic, evidence)(_Weights(np.ones((1, evidence.shape[1]))))[0])
+    columns = _DistinctColumns(evidence.shape[1])
+    compute = _prepare(statistic, evidence, columns)
+    weights = _Weights(np.ones((1, evidence.shape[1])))
+    return cast(Array, compute(weights, weights.values @ columns.as_matrix())[0])
 
 
-def bootstrap(
-    statistic: Statistic, evidence: npt.NDArray[np.floating], seed: int = 0, count: int = BOOTSTRAP_SAMPLES
-) -> Array:
+def bootstrap(statistic: Statistic, evidence: Evidence, seed: int = 0, count: int = BOOTSTRAP_SAMPLES) -> Array:
     """Compute a statistic, as the mean over runs, in each bootstrap sample; NaN where it is undefined."""
     return _bootstrap_together([(statistic, evidence)], seed, count)[0]
 
 
 def _bootstrap_together(
-    evidence: Sequence[tuple[Statistic, npt.NDArray[np.floating]]],
+    evidence: Sequence[tuple[Statistic, Evidence]],
     seed: int,
     count: int,
     report: Callable[[int], None] = lambda drawn: None,
 ) -> list[Array]:
     """Compute statistics of evidence with equal numbers of runs and examples, with the same resamples for all."""
     runs, examples, _ = evidence[0][1].shape
-    statistics = [_prepare(statistic, values) for statistic, values in evidence]
+    columns = _DistinctColumns(examples)
+    statistics = [_prepare(statistic, values, columns) for statistic, values in evidence]
+    matrix = columns.as_matrix()
     random = np.random.default_rng(seed)
     run_weights = random.multinomial(runs, np.full(runs, 1 / runs), count) / runs
-    samples = np.empty((len(statistics), count, runs))
+    samples = np.empty((len(evidence), count, runs))
     block = max(1, _MAX_WEIGHTS // examples)
     for first in range(0, count, block):
         weights = _resample(random, min(block, count - first), examples)
+        sums = weights.values @ matrix
         for number, compute in enumerate(statistics):
-            samples[number, first : first + block] = compute(weights)
+            samples[number, first : first + block] = compute(weights, sums)
         report(min(first + block, count))
     # a run that was not sampled does not count, even if its value is undefined
     return list(np.where(run_weights > 0, samples * run_weights, 0).sum(2))
@@ -244,23 +250,50 @@ def _resample(random: np.random.Generator, count: int, examples: int) -> _Weight
     return _Weights(counts.reshape(count, examples).astype(np.float64))
 
 
-#: Computes a statistic of every run in every bootstrap sample: (samples, runs).
-_Compute = Callable[[_Weights], Array]
+#: Computes a statistic of every run in every bootstrap sample (samples, runs), from the weights or the columns' sums.
+_Compute = Callable[[_Weights, Array], Array]
 
 #: Computes a statistic of one run in every bootstrap sample: (samples,).
 _ComputeRun = Callable[[_Weights], Array]
 
 
-def _prepare(statistic: Statistic, evidence: npt.NDArray[np.floating]) -> _Compute:
+class _DistinctColumns:
+    """Columns of evidence that are summed in each bootstrap sample, equal ones once.
+
+    Many are equal: the parts of a mean are those of single metrics, and runs share denominators.
+    """
+
+    def __init__(self, examples: int) -> None:
+        self._examples = examples
+        self._place_of: dict[bytes, int] = {}
+        self._columns: list[Array] = []
+
+    def add(self, values: Array) -> npt.NDArray[np.int64]:
+        """Add evidence (runs, examples, parts); return where its columns are: (runs, parts)."""
+        places = []
+        for column in np.ascontiguousarray(values.transpose(0, 2, 1)).reshape(-1, self._examples):
+            key = blake2b(column, digest_size=16).digest()
+            if key not in self._place_of:
+                self._place_of[key] = len(self._columns)
+                self._columns.append(column)
+            places.append(self._place_of[key])
+        return np.array(places, np.int64).reshape(values.shape[0], values.shape[2])
+
+    def as_matrix(self) -> Array:
+        """Return the distinct columns: (examples, columns)."""
+        return np.array(self._columns, np.float64).reshape(-1, self._examples).T
+
+
+def _prepare(statistic: Statistic, evidence: Evidence, columns: _DistinctColumns) -> _Compute:
     """Do what is the same for all bootstrap samples, such as sorting, for evidence (runs, examples, parts)."""
     values = evidence.astype(np.float64, copy=False)
     if statistic in _STATISTICS_OF_SUMS:
-        return _prepare_sums(_STATISTICS_OF_SUMS[statistic], values)
+        return _prepare_sums(_STATISTICS_OF_SUMS[statistic], values, columns.add(values))
     prepare = _STATISTICS_OF_PAIRS[statistic]
     # NaN cannot be ranked
     runs = [None if np.isnan(run).any() else prepare(run[:, 0], run[:, 1]) for run in values]
 
-    def compute(weights: _Weights) -> Array:
+    def compute(weights: _Weights, sums: Array) -> Array:
         undefined = np.full(len(weights.values), np.nan)
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.stack([undefined if run is None else run(weights) for run in runs], 1)
@@ -268,37 +301,33 @@ def _prepare(statistic: Statistic, evidence: npt.NDArray[np.floating]) -> _Compu
     return compute
 
 
-# ---- statistics of sums (samples, runs, parts) and of what was summed (runs, examples, parts): → (samples, runs)
+# ---- statistics of sums (samples, runs, parts), given those of all examples (runs, parts) and how many there are
 
 
-def _prepare_sums(statistic: Callable[[Array, Array], Array], values: Array) -> _Compute:
-    runs, examples, parts = values.shape
-    columns = values.transpose(0, 2, 1).reshape(-1, examples)
-    # a denominator is often the same in all runs: sum it once
-    places: dict[bytes, int] = {}
-    place = [places.setdefault(column.tobytes(), len(places)) for column in columns]
-    distinct = np.ascontiguousarray(columns[np.unique(place, return_index=True)[1]].T)
+def _prepare_sums(
+    statistic: Callable[[Array, Array, int], Array], values: Array, places: npt.NDArray[np.int64]
+) -> _Compute:
+    totals, examples = values.sum(1), values.shape[1]
 
-    def compute(weights: _Weights) -> Array:
-        sums = (weights.values @ distinct)[:, place]
+    def compute(weights: _Weights, sums: Array) -> Array:
         with np.errstate(invalid="ignore", divide="ignore"):
-            return statistic(sums.reshape(-1, runs, parts), values)
+            return statistic(sums[:, places], totals, examples)
 
     return compute
 
 
-def _macro_ratio(sums: Array, values: Array) -> Array:
+def _macro_ratio(sums: Array, totals: Array, examples: int) -> Array:
     numerators, denominators = sums[..., 0::2], sums[..., 1::2]
     ratios = np.divide(numerators, denominators, out=np.zeros_like(numerators), where=denominators > 0)
-    not_sampled = (denominators == 0) & (values[..., 1::2].sum(1) > 0)
+    not_sampled = (denominators == 0) & (totals[..., 1::2] > 0)
     return cast(Array, ratios.sum(-1) / (~not_sampled).sum(-1))
 
 
-_STATISTICS_OF_SUMS: dict[str, Callable[[Array, Array], Array]] = {
-    "mean": lambda sums, values: sums[..., 0] / values.shape[1],
-    "ratio": lambda sums, values: sums[..., 0] / sums[..., 1],
+_STATISTICS_OF_SUMS: dict[str, Callable[[Array, Array, int], Array]] = {
+    "mean": lambda sums, totals, examples: sums[..., 0] / examples,
+    "ratio": lambda sums, totals, examples: sums[..., 0] / sums[..., 1],
     "macro ratio": _macro_ratio,
-    "log ratio": lambda sums, values: np.log(sums[..., 0] / sums[..., 1]),
+    "log ratio": lambda sums, totals, examples: np.log(sums[..., 0] / sums[..., 1]),
 }
 
 
