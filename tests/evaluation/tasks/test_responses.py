@@ -65,8 +65,21 @@ def test_an_oracle_gets_everything_and_a_constant_nothing() -> None:
 
 def test_each_distinct_text_is_encoded_once() -> None:
     encoder = Oracle()
-    rank_answers(encoder, PAIRS * 2, "toy")
+    rank_answers(encoder, PAIRS * 2, "toy", pools=["random", "chunks"])
     assert Counter(encoder.encoded) == Counter(text for pair in PAIRS for text in pair)
+
+
+def test_pools_do_not_influence_each_other() -> None:
+    pairs = [(str(number), str(number % 30)) for number in range(60)]
+    both = rank_answers(Numbers(), pairs, "toy", candidates=10, pools=["random", "chunks"])
+    alone = [
+        outcome
+        for pool in ("random", "chunks")
+        for outcome in rank_answers(Numbers(), pairs, "toy", candidates=10, pools=[pool])  # type: ignore[list-item]
+    ]
+    assert [outcome.key for outcome in both] == [outcome.key for outcome in alone]
+    for first, second in zip(both, alone, strict=True):
+        np.testing.assert_array_equal(first.evidence, second.evidence)
 
 
 @settings(deadline=None)
