@@ -102,8 +102,8 @@ def find_leakage(data: Any, training: TrainingData) -> Leakage | None:
     examples = _test_examples(data)
     if not examples:
         return None
-    counts, hashed = _hash_examples(examples)
-    seen = _find_seen(examples, counts, hashed, training)
+    sizes, hashed = _hash_examples(examples)
+    seen = _find_seen(examples, sizes, hashed, training)
     texts = _distinct(hashed.text_hashes)
     pairs = _distinct(hashed.pair_hashes if isinstance(examples[0], ActionExample) else hashed.last_pairs)
     by_label: dict[str, tuple[int, int]] = {}
@@ -135,7 +135,7 @@ def _hash_examples(examples: Sequence[Any]) -> tuple[list[int], HashedDialogues]
     return [len(part) for part in dialogues], hash_dialogues([dialogue for part in dialogues for dialogue in part])
 
 
-def _find_seen(examples: Sequence[Any], counts: Sequence[int], hashed: HashedDialogues, training: TrainingData) -> Mask:
+def _find_seen(examples: Sequence[Any], sizes: Sequence[int], hashed: HashedDialogues, training: TrainingData) -> Mask:
     if not len(hashed.starts):
         return np.zeros(len(examples), np.bool_)
     match examples[0]:
@@ -150,7 +150,7 @@ def _find_seen(examples: Sequence[Any], counts: Sequence[int], hashed: HashedDia
     # one of several correct responses is enough; of several texts all count
     combine = any if isinstance(examples[0], Candidates) else all
     found = iter(flags.tolist())
-    return np.array([count > 0 and combine([next(found) for _ in range(count)]) for count in counts], np.bool_)
+    return np.array([size > 0 and combine([next(found) for _ in range(size)]) for size in sizes], np.bool_)
 
 
 def without_seen(data: Any, training: TrainingData) -> Any:

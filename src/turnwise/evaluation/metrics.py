@@ -272,7 +272,7 @@ class _DistinctColumns:
         """Add evidence (runs, examples, parts); return where its columns are: (runs, parts)."""
         places = []
         for column in np.ascontiguousarray(values.transpose(0, 2, 1)).reshape(-1, self._examples):
-            key = blake2b(column, digest_size=16).digest()
+            key = blake2b(column.tobytes(), digest_size=16).digest()
             if key not in self._place_of:
                 self._place_of[key] = len(self._columns)
                 self._columns.append(column)
