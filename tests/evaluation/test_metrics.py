@@ -235,3 +235,52 @@ def test_metrics_that_share_resamples_have_the_values_of_single_ones() -> None:
     for outcome, samples in zip(outcomes, together, strict=True):
         np.testing.assert_array_equal(samples, outcome.bootstrap(crc32(outcome.dataset.encode()), 50))
     assert reports == sorted(reports) and reports[-1] == (300, 300)
+
+
+def test_rows_of_several_metrics_are_those_of_single_ones() -> None:
+    """Metrics share resamples, and equal columns of evidence are summed once."""
+    random = np.random.default_rng(1)
+    correct = random.integers(0, 2, (3, 50)).astype(np.float32)
+    in_scope = np.broadcast_to(np.arange(50) < 40, (3, 50)).astype(np.float32)
+    ratio = np.stack([correct * in_scope, in_scope], -1)
+    macro = np.concatenate([ratio, np.stack([correct * (1 - in_scope), 1 - in_scope], -1)], -1)
+    scores = np.stack([random.integers(0, 9, (3, 50)), in_scope], -1).astype(np.float32)
+    outcomes = [
+        Outcome("intents", dataset, "setting", metric, evidence, statistic)
+        for dataset, metric, evidence, statistic in (
+            ("a", "accuracy", correct, "mean"),
+            ("a", "in scope", ratio, "ratio"),
+            ("b", "both", macro, "macro ratio"),
+            ("b", "AUROC", scores, "auroc"),
+            ("b", "FPR95", scores, "fpr95"),
+            ("c", "of fewer examples", correct[:, :20], "mean"),
+        )
+    ]
+    rows = metrics.metric_rows(outcomes)
+    assert rows == [outcome.row() for outcome in outcomes]
+    for row, outcome in zip(rows, outcomes, strict=True):
+        assert (row.low, row.high) == confidence_interval(outcome.bootstrap())
+        assert row.value == outcome.value
+        assert row.std == outcome.per_run().std(ddof=1)
+
+
+@pytest.mark.parametrize("ties", [True, False])
+@pytest.mark.parametrize("positives", [0.02, 0.5, 0.98])
+def test_scores_and_labels_of_many_examples_are_counted_exactly(positives: float, ties: bool) -> None:
+    """Every bootstrap sample has the value that follows from the definition, without any rounding of counts."""
+    random = np.random.default_rng(2)
+    label = (random.random(400) < positives).astype(np.float64)
+    score = random.normal(size=400) + label
+    evidence = np.stack([score.round(1) if ties else score, label], -1)[None]
+    sampled = np.random.default_rng(7)
+    sampled.multinomial(1, [1.0], 30)
+    drawings = [evidence[0, sampled.integers(0, 400, 400)] for _ in range(30)]
+    for statistic in ("auroc", "fpr95"):
+        expected = [_count_pairs(drawing) if statistic == "auroc" else brute_fpr95(*drawing.T) for drawing in drawings]
+        assert bootstrap(statistic, evidence, seed=7, count=30).tolist() == expected  # type: ignore[arg-type]
+
+
+def _count_pairs(run: Array) -> float:
+    """The AUROC by its definition: the proportion of pairs in which the positive has the higher score."""
+    above, below = run[run[:, 1] == 1, 0][:, None], run[run[:, 1] == 0, 0]
+    return float(((above > below).sum() + (above == below).sum() / 2) / (above.size * below.size))

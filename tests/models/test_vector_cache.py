@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.encoders import RandomEncoder
+from tests.helpers.encoders import ConstantEncoder, RandomEncoder
 from turnwise.core.dialogue import Slot, Turn
 from turnwise.models import vector_cache
 from turnwise.models.encoder import Encoder
-from turnwise.models.vector_cache import VectorCache, encode_distinct
+from turnwise.models.vector_cache import VectorCache, encode_distinct, encode_unique
 
 TEXTS = [f"text {number}" for number in range(8)]
 
@@ -97,6 +97,15 @@ def test_keys_distinguish_slots() -> None:
     assert vector_cache._key(turns[0], 64) == before.digest()
     with_labels = (Turn("user", "a b", "intent", ("act",), slots[0]),)
     assert vector_cache._key(with_labels, 64) == vector_cache._key(turns[1], 64)
+
+
+def test_turns_that_differ_in_their_labels_only_are_encoded_once() -> None:
+    slot = Slot("x", "a", 0, 1)
+    plain, labelled = (Turn("user", "a b"),), (Turn("user", "a b", "intent", ("act",)),)
+    others = [(Turn("system", "a b"),), (Turn("user", "a b", slots=(slot,)),), ("a b",), "a b", ["a", "b"]]
+    vectors, rows = encode_unique(ConstantEncoder(), [plain, labelled, *others, "a b"])
+    assert rows.tolist() == [0, 0, 1, 2, 3, 4, 5, 4]
+    assert len(vectors) == 6
 
 
 @pytest.mark.usefixtures("small_portions")

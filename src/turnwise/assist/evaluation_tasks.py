@@ -27,7 +27,13 @@ from turnwise.evaluation.evaluation_protocols import Protocol, register_protocol
 from turnwise.evaluation.metrics import FALSE_REJECTION, MILLISECONDS, Outcome
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.intents import MAX_LENGTH as INTENT_MAX_LENGTH
-from turnwise.evaluation.tasks.intents import SEEDS, compute_prototypes, is_highest, number_intents, sample_few_shot
+from turnwise.evaluation.tasks.intents import (
+    SEEDS,
+    compute_prototypes,
+    is_highest,
+    number_intents,
+    sample_few_shot_runs,
+)
 from turnwise.evaluation.tasks.out_of_scope import in_scope_mask, paper_thresholds, scope_outcomes
 from turnwise.evaluation.tasks.responses import MAX_LENGTH as RESPONSE_MAX_LENGTH
 from turnwise.evaluation.tasks.responses import with_answers
@@ -146,12 +152,13 @@ def evaluate_abstention(
     classes, truth = number_intents(data.train, data.test)
     options: dict[str, Any] = {"false_rejection": false_rejection, "max_length": INTENT_MAX_LENGTH}
     models = {name: IntentClassifier(encoder, **options, **settings) for name, settings in classifiers.items()}
+    samples = sample_few_shot_runs(labels, shots, seeds)
     outcomes: list[Outcome] = []
     for number, count in enumerate(shots):
         runs: dict[str, list[_Decisions]] = defaultdict(list)
         for seed in range(seeds):
             progress(f"abstaining on {data.name}", number * seeds + seed, len(shots) * seeds)
-            support = sample_few_shot(labels, count, seed)[0]
+            support, _ = samples[count, seed]
             sample = _FewShotSample(
                 texts=[train_texts[row] for row in support],
                 intents=[labels[row] for row in support],

@@ -1,5 +1,6 @@
 """`turnwise evaluate`, `turnwise compare` and `turnwise annotate`: how good a model is."""
 
+import gc
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -112,24 +113,28 @@ def evaluate_command(
     from turnwise.models.loading import load_model, postprocess_model
 
     loaded = load_model(model, pooling, compressed)
-    with progress_bar() as progress:
-        if postprocess is not None and fit is not None:
-            texts = (turn.text for dialogue in turnwise.read_corpus(fit) for turn in dialogue.turns)
-            loaded = postprocess_model(loaded, postprocess, texts)
-        results = turnwise.evaluate(
-            loaded,
-            data,
-            suite=suite,
-            tasks=task or (),
-            datasets=dataset or (),
-            out=out,
-            reranker=reranker,
-            fine_tuning=fine_tuning,
-            exclude_seen=exclude_seen,
-            effort=Effort(seeds, steps),
-            progress=progress,
-        )
-    write_report(results, out)
+    gc.freeze()  # the garbage collector need not traverse the objects of the libraries again and again
+    try:
+        with progress_bar() as progress:
+            if postprocess is not None and fit is not None:
+                texts = (turn.text for dialogue in turnwise.read_corpus(fit) for turn in dialogue.turns)
+                loaded = postprocess_model(loaded, postprocess, texts)
+            results = turnwise.evaluate(
+                loaded,
+                data,
+                suite=suite,
+                tasks=task or (),
+                datasets=dataset or (),
+                out=out,
+                reranker=reranker,
+                fine_tuning=fine_tuning,
+                exclude_seen=exclude_seen,
+                effort=Effort(seeds, steps),
+                progress=progress,
+            )
+        write_report(results, out)
+    finally:
+        gc.unfreeze()
     rows = [(f"{row.task}: {row.dataset}, {row.setting}", f"{row.metric} {_interval(row)}") for row in results.rows]
     written = json.loads((out / "results.json").read_text(encoding="utf-8"))
     show(written, facts(results.model, rows), as_json=as_json)

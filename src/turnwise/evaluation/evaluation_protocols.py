@@ -127,14 +127,6 @@ def _run_out_of_scope(inputs: ProtocolInput) -> list[Outcome]:
     return outcomes
 
 
-def _run_answers(inputs: ProtocolInput) -> list[Outcome]:
-    encoder, data = inputs.encoder, inputs.data
-    return [
-        *rank_answers(encoder, data.pairs, data.name),
-        *rank_answers(encoder, data.pairs, data.name, pool="chunks"),
-    ]
-
-
 def _run_reranking(
     inputs: ProtocolInput, evaluate: Callable[[SupportsEncode | SupportsScore, Any, str], list[Outcome]]
 ) -> list[Outcome]:
@@ -199,7 +191,11 @@ PROTOCOLS: dict[str, Protocol] = {
     "logistic": Protocol("intents", intent_datasets, lambda inputs: logistic_intents(inputs.encoder, inputs.data)),
     "fine-tuned intents": Protocol("intents", intent_datasets, _run_fine_tuned_intents, "weights"),
     "out-of-scope": Protocol("out-of-scope", out_of_scope_datasets, _run_out_of_scope),
-    "answers": Protocol("responses", lambda data: QUESTION_DATASETS, _run_answers),
+    "answers": Protocol(
+        "responses",
+        lambda data: QUESTION_DATASETS,
+        lambda inputs: rank_answers(inputs.encoder, inputs.data.pairs, inputs.data.name, pools=("random", "chunks")),
+    ),
     "histories": Protocol(
         "responses",
         candidate_datasets,

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from turnwise.corpus.membership import Hashes, Mask, TrainingData, hash_dialogues
+from turnwise.corpus.membership import HashedDialogues, Hashes, Mask, TrainingData, hash_dialogues
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import QuestionData
 from turnwise.evaluation.datasets.dataset import DatasetError, SplitData
@@ -102,8 +102,8 @@ def find_leakage(data: Any, training: TrainingData) -> Leakage | None:
     examples = _test_examples(data)
     if not examples:
         return None
-    seen = find_seen(examples, training)
-    hashed = hash_dialogues([dialogue for example in examples for dialogue in example_dialogues(example)])
+    sizes, hashed = _hash_examples(examples)
+    seen = _find_seen(examples, sizes, hashed, training)
     texts = _distinct(hashed.text_hashes)
     pairs = _distinct(hashed.pair_hashes if isinstance(examples[0], ActionExample) else hashed.last_pairs)
     by_label: dict[str, tuple[int, int]] = {}
@@ -126,8 +126,16 @@ def find_leakage(data: Any, training: TrainingData) -> Leakage | None:
 
 def find_seen(examples: Sequence[Any], training: TrainingData) -> Mask:
     """Return which examples a model has seen in training."""
+    return _find_seen(examples, *_hash_examples(examples), training)
+
+
+def _hash_examples(examples: Sequence[Any]) -> tuple[list[int], HashedDialogues]:
+    """Return the number of dialogues of each example, and the hashes of all of them."""
     dialogues = [example_dialogues(example) for example in examples]
-    hashed = hash_dialogues([dialogue for part in dialogues for dialogue in part])
+    return [len(part) for part in dialogues], hash_dialogues([dialogue for part in dialogues for dialogue in part])
+
+
+def _find_seen(examples: Sequence[Any], sizes: Sequence[int], hashed: HashedDialogues, training: TrainingData) -> Mask:
     if not len(hashed.starts):
         return np.zeros(len(examples), np.bool_)
     match examples[0]:
@@ -142,7 +150,7 @@ def find_seen(examples: Sequence[Any], training: TrainingData) -> Mask:
     # one of several correct responses is enough; of several texts all count
     combine = any if isinstance(examples[0], Candidates) else all
     found = iter(flags.tolist())
-    return np.array([bool(part) and combine([next(found) for _ in part]) for part in dialogues], np.bool_)
+    return np.array([size > 0 and combine([next(found) for _ in range(size)]) for size in sizes], np.bool_)
 
 
 def without_seen(data: Any, training: TrainingData) -> Any:

@@ -8,6 +8,8 @@ difference is a paired one.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
 from typing import Literal, cast
 from zlib import crc32
 
@@ -17,6 +19,7 @@ import numpy.typing as npt
 from turnwise.core.progress import Progress, silent
 
 Array = npt.NDArray[np.float64]
+Evidence = npt.NDArray[np.floating]
 Statistic = Literal["mean", "ratio", "macro ratio", "log ratio", "spearman", "pearson", "auroc", "fpr95"]
 
 #: Identifies a metric: task, data set, setting, metric.
@@ -101,7 +104,7 @@ class MetricRow(Metric):
 class Outcome(Metric):
     """A metric with its per-example evidence."""
 
-    evidence: npt.NDArray[np.floating]  # (runs, examples) or (runs, examples, parts), in the order of the test set
+    evidence: Evidence  # (runs, examples) or (runs, examples, parts), in the order of the test set
     statistic: Statistic = "mean"  # how the value is computed from the evidence
     scale: float = 100.0  # 100 where the paper's table has percentages
 
@@ -110,7 +113,7 @@ class Outcome(Metric):
             raise ValueError(f"evidence must be (runs, examples) or (runs, examples, parts), got {self.evidence.shape}")
 
     @property
-    def table(self) -> npt.NDArray[np.floating]:
+    def table(self) -> Evidence:
         """Return the evidence as (runs, examples, parts)."""
         return self.evidence if self.evidence.ndim == 3 else self.evidence[..., None]
 
@@ -129,10 +132,18 @@ class Outcome(Metric):
 
     def row(self) -> MetricRow:
         """Return the metric with its confidence interval."""
-        values = self.per_run()
-        low, high = confidence_interval(self.bootstrap())
-        std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-        return MetricRow(*self.key, self.value, std, low, high, *self.evidence.shape[:2])
+        return metric_rows([self])[0]
+
+
+def metric_rows(outcomes: Sequence[Outcome]) -> list[MetricRow]:
+    """Return metrics with their confidence intervals; those with equal numbers of runs and examples share resamples."""
+    rows = []
+    for outcome, samples in zip(outcomes, bootstrap_outcomes(outcomes, seed=0), strict=True):
+        values = compute_per_run(outcome.statistic, outcome.table)
+        std = float((values * outcome.scale).std(ddof=1)) if len(values) > 1 else 0.0
+        value = float(values.mean() * outcome.scale)
+        rows.append(MetricRow(*outcome.key, value, std, *confidence_interval(samples), *outcome.evidence.shape[:2]))
+    return rows
 
 
 def bootstrap_mean(outcomes: Sequence[Outcome], count: int = BOOTSTRAP_SAMPLES) -> Array:
@@ -141,26 +152,33 @@ def bootstrap_mean(outcomes: Sequence[Outcome], count: int = BOOTSTRAP_SAMPLES) 
 
 
 def bootstrap_outcomes(
-    outcomes: Sequence[Outcome], count: int = BOOTSTRAP_SAMPLES, progress: Progress = silent
+    outcomes: Sequence[Outcome],
+    count: int = BOOTSTRAP_SAMPLES,
+    progress: Progress = silent,
+    *,
+    seed: int | None = None,
 ) -> list[Array]:
-    """Return each metric in each bootstrap sample; those of one data set share its resamples, which are drawn once."""
+    """Return each metric in each bootstrap sample; resamples that several metrics share are drawn once.
+
+    Metrics with equal numbers of runs and examples share them if they are of one data set, or if a seed is given.
+    """
     groups: dict[tuple[int, int, int], list[int]] = {}
     for number, outcome in enumerate(outcomes):
-        seed = crc32(outcome.dataset.encode())
-        groups.setdefault((seed, *outcome.table.shape[:2]), []).append(number)
+        own_seed = crc32(outcome.dataset.encode()) if seed is None else seed
+        groups.setdefault((own_seed, *outcome.table.shape[:2]), []).append(number)
     samples: dict[int, Array] = {}
-    for (seed, _, _), numbers in groups.items():
+    for (group_seed, _, _), numbers in groups.items():
 
         def report(drawn: int, before: int = len(samples), members: int = len(numbers)) -> None:
             progress("resampling", before * count + drawn * members, len(outcomes) * count)
 
         evidence = [(outcomes[number].statistic, outcomes[number].table) for number in numbers]
-        for number, values in zip(numbers, _bootstrap_together(evidence, seed, count, report), strict=True):
+        for number, values in zip(numbers, _bootstrap_together(evidence, group_seed, count, report), strict=True):
             samples[number] = values * outcomes[number].scale
     return [samples[number] for number in range(len(outcomes))]
 
 
-def compute_per_run(statistic: Statistic, evidence: npt.NDArray[np.floating]) -> Array:
+def compute_per_run(statistic: Statistic, evidence: Evidence) -> Array:
     """Compute a statistic of every run from evidence (runs, examples, parts).
 
     'mean' is that of one part; 'ratio' that of the sums of two parts (numerator, denominator); 'macro ratio' the mean
@@ -169,34 +187,37 @@ def compute_per_run(statistic: Statistic, evidence: npt.NDArray[np.floating]) ->
     'pearson' are correlations of two parts; 'auroc' and 'fpr95' those of a score (higher: more likely positive) and a
     label (0 or 1).
     """
-    values = evidence.astype(np.float64, copy=False)
-    return cast(Array, _weighted(statistic, values, np.ones((1, values.shape[1])))[0])
+    columns = _DistinctColumns(evidence.shape[1])
+    compute = _prepare(statistic, evidence, columns)
+    weights = _Weights(np.ones((1, evidence.shape[1])))
+    return cast(Array, compute(weights, weights.values @ columns.as_matrix())[0])
 
 
-def bootstrap(
-    statistic: Statistic, evidence: npt.NDArray[np.floating], seed: int = 0, count: int = BOOTSTRAP_SAMPLES
-) -> Array:
+def bootstrap(statistic: Statistic, evidence: Evidence, seed: int = 0, count: int = BOOTSTRAP_SAMPLES) -> Array:
     """Compute a statistic, as the mean over runs, in each bootstrap sample; NaN where it is undefined."""
     return _bootstrap_together([(statistic, evidence)], seed, count)[0]
 
 
 def _bootstrap_together(
-    evidence: Sequence[tuple[Statistic, npt.NDArray[np.floating]]],
+    evidence: Sequence[tuple[Statistic, Evidence]],
     seed: int,
     count: int,
     report: Callable[[int], None] = lambda drawn: None,
 ) -> list[Array]:
     """Compute statistics of evidence with equal numbers of runs and examples, with the same resamples for all."""
-    tables = [(statistic, values.astype(np.float64, copy=False)) for statistic, values in evidence]
-    runs, examples, _ = tables[0][1].shape
+    runs, examples, _ = evidence[0][1].shape
+    columns = _DistinctColumns(examples)
+    statistics = [_prepare(statistic, values, columns) for statistic, values in evidence]
+    matrix = columns.as_matrix()
     random = np.random.default_rng(seed)
     run_weights = random.multinomial(runs, np.full(runs, 1 / runs), count) / runs
-    samples = np.empty((len(tables), count, runs))
+    samples = np.empty((len(evidence), count, runs))
     block = max(1, _MAX_WEIGHTS // examples)
     for first in range(0, count, block):
         weights = _resample(random, min(block, count - first), examples)
-        for number, (statistic, values) in enumerate(tables):
-            samples[number, first : first + block] = _weighted(statistic, values, weights)
+        sums = weights.values @ matrix
+        for number, compute in enumerate(statistics):
+            samples[number, first : first + block] = compute(weights, sums)
         report(min(first + block, count))
     # a run that was not sampled does not count, even if its value is undefined
     return list(np.where(run_weights > 0, samples * run_weights, 0).sum(2))
@@ -211,54 +232,109 @@ def confidence_interval(samples: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _resample(random: np.random.Generator, count: int, examples: int) -> Array:
-    """Return how often each sample has each example: (samples, examples)."""
+@dataclass(frozen=True)  # no slots: the counts are cached in the instance
+class _Weights:
+    """How often each bootstrap sample has each example."""
+
+    values: Array  # (samples, examples)
+
+    @cached_property
+    def counts(self) -> npt.NDArray[np.float32]:
+        """The same as (examples, samples); 32 bits are exact up to 16 million examples."""
+        return self.values.T.astype(np.float32, order="C")
+
+
+def _resample(random: np.random.Generator, count: int, examples: int) -> _Weights:
     sampled = random.integers(0, examples, (count, examples)) + np.arange(count)[:, None] * examples
-    return np.bincount(sampled.ravel(), minlength=count * examples).reshape(count, examples).astype(np.float64)
+    counts = np.bincount(sampled.ravel(), minlength=count * examples)
+    return _Weights(counts.reshape(count, examples).astype(np.float64))
 
 
-def _weighted(statistic: Statistic, values: Array, weights: Array) -> Array:
-    """Compute a statistic (samples, runs) of evidence (runs, examples, parts) with weights (samples, examples)."""
-    runs, examples, parts = values.shape
-    samples = len(weights)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        if statistic in _STATISTICS_OF_SUMS:
-            sums = weights @ values.transpose(1, 0, 2).reshape(examples, runs * parts)
-            return _STATISTICS_OF_SUMS[statistic](sums.reshape(-1, runs, parts), values)
-        if statistic in _STATISTICS_OF_SCORES:
-            compute, weights = _STATISTICS_OF_SCORES[statistic], weights.T.astype(np.float32, order="C")
-        else:
-            compute = _STATISTICS_OF_EXAMPLES[statistic]
-        # NaN cannot be ranked
-        undefined = np.full(samples, np.nan)
-        return np.stack(
-            [undefined if np.isnan(run).any() else compute(run[:, 0], run[:, 1], weights) for run in values], 1
-        )
+#: Computes a statistic of every run in every bootstrap sample (samples, runs), from the weights or the columns' sums.
+_Compute = Callable[[_Weights, Array], Array]
+
+#: Computes a statistic of one run in every bootstrap sample: (samples,).
+_ComputeRun = Callable[[_Weights], Array]
 
 
-# ---- statistics of sums (samples, runs, parts) and of what was summed (runs, examples, parts): → (samples, runs)
+class _DistinctColumns:
+    """Columns of evidence that are summed in each bootstrap sample, equal ones once.
+
+    Many are equal: the parts of a mean are those of single metrics, and runs share denominators.
+    """
+
+    def __init__(self, examples: int) -> None:
+        self._examples = examples
+        self._place_of: dict[bytes, int] = {}
+        self._columns: list[Array] = []
+
+    def add(self, values: Array) -> npt.NDArray[np.int64]:
+        """Add evidence (runs, examples, parts); return where its columns are: (runs, parts)."""
+        places = []
+        for column in np.ascontiguousarray(values.transpose(0, 2, 1)).reshape(-1, self._examples):
+            key = blake2b(column.tobytes(), digest_size=16).digest()
+            if key not in self._place_of:
+                self._place_of[key] = len(self._columns)
+                self._columns.append(column)
+            places.append(self._place_of[key])
+        return np.array(places, np.int64).reshape(values.shape[0], values.shape[2])
+
+    def as_matrix(self) -> Array:
+        """Return the distinct columns: (examples, columns)."""
+        return np.array(self._columns, np.float64).reshape(-1, self._examples).T
 
 
-def _macro_ratio(sums: Array, values: Array) -> Array:
+def _prepare(statistic: Statistic, evidence: Evidence, columns: _DistinctColumns) -> _Compute:
+    """Do what is the same for all bootstrap samples, such as sorting, for evidence (runs, examples, parts)."""
+    values = evidence.astype(np.float64, copy=False)
+    if statistic in _STATISTICS_OF_SUMS:
+        return _prepare_sums(_STATISTICS_OF_SUMS[statistic], values, columns.add(values))
+    prepare = _STATISTICS_OF_PAIRS[statistic]
+    # NaN cannot be ranked
+    runs = [None if np.isnan(run).any() else prepare(run[:, 0], run[:, 1]) for run in values]
+
+    def compute(weights: _Weights, sums: Array) -> Array:
+        undefined = np.full(len(weights.values), np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.stack([undefined if run is None else run(weights) for run in runs], 1)
+
+    return compute
+
+
+# ---- statistics of sums (samples, runs, parts), given those of all examples (runs, parts) and how many there are
+
+
+def _prepare_sums(
+    statistic: Callable[[Array, Array, int], Array], values: Array, places: npt.NDArray[np.int64]
+) -> _Compute:
+    totals, examples = values.sum(1), values.shape[1]
+
+    def compute(weights: _Weights, sums: Array) -> Array:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return statistic(sums[:, places], totals, examples)
+
+    return compute
+
+
+def _macro_ratio(sums: Array, totals: Array, examples: int) -> Array:
     numerators, denominators = sums[..., 0::2], sums[..., 1::2]
     ratios = np.divide(numerators, denominators, out=np.zeros_like(numerators), where=denominators > 0)
-    not_sampled = (denominators == 0) & (values[..., 1::2].sum(1) > 0)
+    not_sampled = (denominators == 0) & (totals[..., 1::2] > 0)
     return cast(Array, ratios.sum(-1) / (~not_sampled).sum(-1))
 
 
-_STATISTICS_OF_SUMS: dict[str, Callable[[Array, Array], Array]] = {
-    "mean": lambda sums, values: sums[..., 0] / values.shape[1],
-    "ratio": lambda sums, values: sums[..., 0] / sums[..., 1],
+_STATISTICS_OF_SUMS: dict[str, Callable[[Array, Array, int], Array]] = {
+    "mean": lambda sums, totals, examples: sums[..., 0] / examples,
+    "ratio": lambda sums, totals, examples: sums[..., 0] / sums[..., 1],
     "macro ratio": _macro_ratio,
-    "log ratio": lambda sums, values: np.log(sums[..., 0] / sums[..., 1]),
+    "log ratio": lambda sums, totals, examples: np.log(sums[..., 0] / sums[..., 1]),
 }
 
 
-# ---- statistics of two parts (examples,) with weights (samples, examples): → (samples,)
-# Values are sorted once for all samples, which only change how often each example counts.
+# ---- correlations of two parts (examples,)
 
 
-def _pearson(first: Array, second: Array, weights: Array) -> Array:
+def _correlation(first: Array, second: Array, weights: Array) -> Array:
     """Return the weighted correlation of parts (examples,), or of parts that vary by sample (samples, examples)."""
     total = weights.sum(1)
 
@@ -275,62 +351,98 @@ def _pearson(first: Array, second: Array, weights: Array) -> Array:
     return np.where(constant(first) | constant(second), np.nan, (weights * x * y).sum(1) / norm)
 
 
-def _ranks(part: Array, weights: Array) -> Array:
-    """Return ranks from 1 among the sampled examples, ties sharing their mean rank: (samples, examples)."""
-    _, starts, place = np.unique(np.sort(part), return_index=True, return_inverse=True)
+def _ranks(part: Array) -> Callable[[Array], Array]:
+    """Return a function from weights to the ranks from 1 among the sampled examples, both (samples, examples).
+
+    Ties share their mean rank.
+    """
     order = np.argsort(part, kind="stable")
-    equal = np.add.reduceat(weights[:, order], starts, axis=1)
-    ranks = np.empty_like(weights)
-    ranks[:, order] = (np.cumsum(equal, 1) - (equal - 1) / 2)[:, place]
-    return ranks
+    _, starts, place = np.unique(part[order], return_index=True, return_inverse=True)
+
+    def compute(weights: Array) -> Array:
+        equal = np.add.reduceat(weights[:, order], starts, axis=1)
+        ranks = np.empty_like(weights)
+        ranks[:, order] = (np.cumsum(equal, 1) - (equal - 1) / 2)[:, place]
+        return ranks
+
+    return compute
 
 
-def _spearman(first: Array, second: Array, weights: Array) -> Array:
-    return _pearson(_ranks(first, weights), _ranks(second, weights), weights)
+def _prepare_pearson(first: Array, second: Array) -> _ComputeRun:
+    return lambda weights: _correlation(first, second, weights.values)
 
 
-_STATISTICS_OF_EXAMPLES: dict[str, Callable[[Array, Array, Array], Array]] = {
-    "spearman": _spearman,
-    "pearson": _pearson,
-}
+def _prepare_spearman(first: Array, second: Array) -> _ComputeRun:
+    ranks = _ranks(first), _ranks(second)
+    return lambda weights: _correlation(ranks[0](weights.values), ranks[1](weights.values), weights.values)
 
 
-# ---- statistics of a score and a label (examples,) with counts (examples, samples): → (samples,)
-# Examples come first here: selecting and summing rows is fast, and these two do little else. Counts are float32, which
-# is exact up to 16 million examples.
+# ---- statistics of a score and a label (examples,)
 
 
-def _count_up_to(counts: Array) -> Array:
+def _count_up_to(counts: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Return how many there are among the first 0, 1, 2, … examples, in each sample: (examples + 1, samples)."""
     sums = np.zeros((len(counts) + 1, counts.shape[1]), counts.dtype)
     np.cumsum(counts, 0, out=sums[1:])
     return sums
 
 
-def _auroc(score: Array, label: Array, counts: Array) -> Array:
+def _by_label(score: Array, label: Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the positive and the negative examples, each by increasing score."""
+    order = np.argsort(score, kind="stable")
+    return order[label[order] > 0.5], order[label[order] <= 0.5]
+
+
+def _prepare_auroc(score: Array, label: Array) -> _ComputeRun:
     """Compute the AUROC: how many negatives are below each positive; ties count half."""
-    positives, negatives = np.flatnonzero(label > 0.5), np.flatnonzero(label <= 0.5)
-    negatives = negatives[np.argsort(score[negatives], kind="stable")]
-    below = _count_up_to(counts[negatives])
-    first, last = (np.searchsorted(score[negatives], score[positives], side) for side in ("left", "right"))
-    above = np.einsum("ps,ps->s", counts[positives], below[first] + below[last], dtype=np.float64) / 2
-    return cast(Array, above / (counts[positives].sum(0, np.float64) * below[-1]))
+    from scipy.sparse import csr_array  # here, because testing an intent classifier needs neither AUROC nor SciPy
+
+    positives, negatives = _by_label(score, label)
+    # (numbers of negatives, examples): how many negatives are below each positive; if some tie with it, half of it has
+    # them below, and half has not
+    below = np.concatenate([np.searchsorted(score[negatives], score[positives], side) for side in ("left", "right")])
+    halves = np.full(len(below), 0.5, np.float32)
+    shape = len(negatives) + 1, len(score)
+    count_positives = csr_array((halves, (below, np.tile(positives, 2))), shape)
+
+    def compute(weights: _Weights) -> Array:
+        positive_counts = count_positives @ weights.counts
+        negative_counts = _count_up_to(weights.counts[negatives])
+        above = np.einsum("ns,ns->s", positive_counts, negative_counts, dtype=np.float64)
+        return cast(Array, above / (positive_counts.sum(0, np.float64) * negative_counts[-1]))
+
+    return compute
 
 
-def _fpr95(score: Array, label: Array, counts: Array) -> Array:
+def _prepare_fpr95(score: Array, label: Array) -> _ComputeRun:
     """Return the false positive rate at the highest threshold that at least 95% of the positives pass."""
-    positives, negatives = np.flatnonzero(label > 0.5), np.flatnonzero(label <= 0.5)
-    samples = np.arange(counts.shape[1])
-    if not len(positives):
-        return np.full(len(samples), np.nan)
-    positives = positives[np.argsort(-score[positives], kind="stable")]
-    negatives = negatives[np.argsort(score[negatives], kind="stable")]
-    passing = np.cumsum(counts[positives], 0)
-    threshold = score[positives][(passing >= np.ceil(0.95 * passing[-1].astype(np.float64))).argmax(0)]
-    below = _count_up_to(counts[negatives])
-    rejected = below[np.searchsorted(score[negatives], threshold), samples]
-    total = below[-1].astype(np.float64)
-    return np.where(passing[-1] > 0, (total - rejected) / total, np.nan)
+    positives, negatives = _by_label(score, label)
+    is_positive = (label > 0.5).astype(np.float32)
+
+    def compute(weights: _Weights) -> Array:
+        total = (is_positive @ weights.counts).astype(np.float64)
+        if not len(positives):
+            return np.full(len(total), np.nan)
+        may_fail = total - np.ceil(0.95 * total)
+        # the lowest positives are enough, unless few of the others were sampled
+        count = len(positives) // 10
+        while True:
+            failing = _count_up_to(weights.counts[positives[:count]])
+            if count == len(positives) or (failing[-1] > may_fail).all():
+                break
+            count = min(2 * count + 1, len(positives))
+        threshold = score[positives][np.minimum((failing <= may_fail).sum(0) - 1, len(positives) - 1)]
+        below = _count_up_to(weights.counts[negatives])
+        rejected = below[np.searchsorted(score[negatives], threshold), np.arange(len(threshold))]
+        negative_total = below[-1].astype(np.float64)
+        return np.where(total > 0, (negative_total - rejected) / negative_total, np.nan)
+
+    return compute
 
 
-_STATISTICS_OF_SCORES: dict[str, Callable[[Array, Array, Array], Array]] = {"auroc": _auroc, "fpr95": _fpr95}
+_STATISTICS_OF_PAIRS: dict[str, Callable[[Array, Array], _ComputeRun]] = {
+    "spearman": _prepare_spearman,
+    "pearson": _prepare_pearson,
+    "auroc": _prepare_auroc,
+    "fpr95": _prepare_fpr95,
+}

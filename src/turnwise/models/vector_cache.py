@@ -6,7 +6,7 @@ A folder belongs to one encoder: name it after the encoder's fingerprint (`turnw
 import hashlib
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,9 @@ class VectorCache:
     def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
         """Return vectors (inputs, size) in the order of the inputs; only new inputs are encoded."""
         self._load()
-        keys = [_key(self._canonical(item), max_length) for item in inputs]
+        style, compression = (getattr(self._encoder, name, None) for name in ("style", "compression"))
+        texts_only = style == "separator" and compression is None  # such an encoder ignores speakers and slots
+        keys = [_key(_texts(item) if texts_only else item, max_length) for item in inputs]
         new = {key: item for key, item in zip(keys, inputs, strict=True) if key not in self._index}
         # inputs of similar length together: an encoder wastes less on an even batch
         new_keys = sorted(new, key=lambda key: _length(new[key]))
@@ -79,14 +81,6 @@ class VectorCache:
     ) -> bool:
         """Return whether `encode_chunk` with these arguments would encode nothing."""
         return self._folder is not None and self._chunk_path(inputs, normalise, max_length).is_file()
-
-    def _canonical(self, item: Any) -> Any:
-        """Return the texts of an input alone if the encoder ignores speakers and slots; a single one as a text."""
-        style, compression = (getattr(self._encoder, name, None) for name in ("style", "compression"))
-        if isinstance(item, str) or style != "separator" or compression is not None:
-            return item
-        texts = [turn.text if isinstance(turn, Turn) else turn for turn in item]
-        return texts[0] if len(texts) == 1 else texts
 
     def clear(self) -> None:
         """Forget all vectors, and remove the folder."""
@@ -143,7 +137,7 @@ def encode_unique(
     encoder: SupportsEncode, inputs: Sequence[Any], max_length: int | None = None, *, normalise: bool | None = True
 ) -> tuple[Vectors, npt.NDArray[np.int64]]:
     """Encode each distinct input once; return the vectors (distinct, size) and the row of each input (inputs,)."""
-    keys = [_key(item, max_length) for item in inputs]
+    keys = [item if isinstance(item, str) else tuple(map(_turn_key, item)) for item in inputs]
     distinct = dict(zip(keys, inputs, strict=True))
     row_of = {key: row for row, key in enumerate(distinct)}
     vectors = encoder.encode(list(distinct.values()), normalise=normalise, max_length=max_length)
@@ -156,6 +150,19 @@ def encode_distinct(
     """Return vectors (inputs, size); inputs that are equal are encoded once."""
     vectors, rows = encode_unique(encoder, inputs, max_length, normalise=normalise)
     return vectors if len(vectors) == len(inputs) else vectors[rows]
+
+
+def _turn_key(turn: Any) -> Hashable:
+    """Return what makes the vectors of two turns differ: the texts, the speakers and the slots."""
+    return (turn.speaker, turn.text, tuple(turn.slots)) if isinstance(turn, Turn) else turn
+
+
+def _texts(item: Any) -> Any:
+    """Return the texts of an input; a single one as a text."""
+    if isinstance(item, str):
+        return item
+    texts = [turn.text if isinstance(turn, Turn) else turn for turn in item]
+    return texts[0] if len(texts) == 1 else texts
 
 
 def _key(item: Any, max_length: int | None) -> bytes:

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.evaluation.metrics import MetricKey, MetricRow, Outcome, bootstrap_mean, confidence_interval
+from turnwise.evaluation.metrics import MetricKey, MetricRow, Outcome, bootstrap_outcomes, confidence_interval
 from turnwise.evaluation.results import Results, describe_source
 from turnwise.evaluation.tables import ResultGroup, ResultTable
 from turnwise.models.encoder import Architecture
@@ -163,12 +165,19 @@ class _TableFiller:
         if key not in self.averages:
             rows = [self.rows[outcome.key] for outcome in outcomes]
             value = float(np.mean([row.value for row in rows]))
-            bounds = confidence_interval(bootstrap_mean(outcomes))
+            bounds = confidence_interval(np.mean([self._samples[outcome.key] for outcome in outcomes], axis=0))
             examples = sum({row.dataset: row.n for row in rows}.values())
             runs = min(row.runs for row in rows)
             seen = "; ".join(dict.fromkeys(row.seen for row in rows if row.seen)) or None
             self.averages[key] = MetricRow(*key, value, _std_of_mean(outcomes), *bounds, runs, examples, seen=seen)
         return self.averages[key]
+
+    @cached_property
+    def _samples(self) -> dict[MetricKey, npt.NDArray[np.float64]]:
+        """The bootstrap samples of the results that any mean of the suite includes, drawn together."""
+        means = [cell for table in self._suite.tables.values() for cell in table.cells.values() if cell.average]
+        keys = list(dict.fromkeys(key for cell in means for key in self._available(cell)))
+        return dict(zip(keys, bootstrap_outcomes([self._outcomes[key] for key in keys]), strict=True))
 
     def _cell_remarks(self, cell: TableCell) -> list[str]:
         """Return why the result of a cell is not comparable with the paper's."""

@@ -29,6 +29,7 @@ from turnwise.evaluation.tasks.intents import (
     nearest_validation,
     prototype_intents,
     sample_few_shot,
+    sample_few_shot_runs,
 )
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS
@@ -102,6 +103,10 @@ def test_few_shot_draws(labels: list[str], shots: int, seed: int) -> None:
     again = sample_few_shot(labels, shots, seed)
     assert np.array_equal(support, again[0])
     assert np.array_equal(validation, again[1])
+    several = sample_few_shot_runs(labels, (1, shots), seed + 1)
+    assert several.keys() == {(count, each) for count in (1, shots) for each in range(seed + 1)}
+    assert np.array_equal(support, several[shots, seed][0])
+    assert np.array_equal(validation, several[shots, seed][1])
 
 
 def test_prototypes_equal_a_plain_statement() -> None:

@@ -57,16 +57,29 @@ PAIRS = [(f"question {n}", f"answer {n}") for n in range(350)]
 
 def test_an_oracle_gets_everything_and_a_constant_nothing() -> None:
     for pool, count, setting in (("random", 350, "0-shot similarity"), ("chunks", 300, "0-shot similarity, chunks")):
-        ranked = rank_answers(Oracle(), PAIRS, "toy", pool=pool)  # type: ignore[arg-type]
+        ranked = rank_answers(Oracle(), PAIRS, "toy", pools=[pool])  # type: ignore[arg-type]
         assert values(ranked) == EVERYTHING
         assert {(outcome.setting, outcome.evidence.shape) for outcome in ranked} == {(setting, (1, count))}
-        assert values(rank_answers(ConstantEncoder(), PAIRS, "toy", pool=pool)) == NOTHING  # type: ignore[arg-type]
+        assert values(rank_answers(ConstantEncoder(), PAIRS, "toy", pools=[pool])) == NOTHING  # type: ignore[arg-type]
 
 
 def test_each_distinct_text_is_encoded_once() -> None:
     encoder = Oracle()
-    rank_answers(encoder, PAIRS * 2, "toy")
+    rank_answers(encoder, PAIRS * 2, "toy", pools=["random", "chunks"])
     assert Counter(encoder.encoded) == Counter(text for pair in PAIRS for text in pair)
+
+
+def test_pools_do_not_influence_each_other() -> None:
+    pairs = [(str(number), str(number % 30)) for number in range(60)]
+    both = rank_answers(Numbers(), pairs, "toy", candidates=10, pools=["random", "chunks"])
+    alone = [
+        outcome
+        for pool in ("random", "chunks")
+        for outcome in rank_answers(Numbers(), pairs, "toy", candidates=10, pools=[pool])  # type: ignore[list-item]
+    ]
+    assert [outcome.key for outcome in both] == [outcome.key for outcome in alone]
+    for first, second in zip(both, alone, strict=True):
+        np.testing.assert_array_equal(first.evidence, second.evidence)
 
 
 @settings(deadline=None)
@@ -99,7 +112,7 @@ def test_a_truth_that_others_give_too_is_counted_once() -> None:
     """Every answer is given by three: copies neither stand against a truth nor fill its pool."""
     pairs = [(f"question {n % 60}", f"answer {n % 60}") for n in range(180)]
     assert values(rank_answers(Oracle(), pairs, "toy", candidates=20)) == EVERYTHING
-    assert values(rank_answers(Oracle(), pairs, "toy", candidates=90, pool="chunks")) == EVERYTHING
+    assert values(rank_answers(Oracle(), pairs, "toy", candidates=90, pools=["chunks"])) == EVERYTHING
 
 
 def test_chunks_rank_among_their_own_answers() -> None:
@@ -108,7 +121,7 @@ def test_chunks_rank_among_their_own_answers() -> None:
     pairs = [(f"question {random.integers(90)}.3", f"answer {random.integers(90)}") for _ in range(47)]
     ranked = {
         outcome.metric: outcome.evidence[0]
-        for outcome in rank_answers(Numbers(), pairs, "toy", candidates=10, pool="chunks")
+        for outcome in rank_answers(Numbers(), pairs, "toy", candidates=10, pools=["chunks"])
     }
     assert len(ranked["Top-1"]) == 40
     for number in range(40):
@@ -135,8 +148,8 @@ def test_seeds_draw_anew_and_equal_seeds_the_same() -> None:
 def test_too_few_answers_say_so(pool: str) -> None:
     for pairs in ([], PAIRS[:99]):
         with pytest.raises(DatasetError, match="toy has too few answers for 100 candidates"):
-            rank_answers(Oracle(), pairs, "toy", pool=pool)  # type: ignore[arg-type]
-    assert values(rank_answers(Oracle(), PAIRS[:100], "toy", pool=pool)) == EVERYTHING  # type: ignore[arg-type]
+            rank_answers(Oracle(), pairs, "toy", pools=[pool])  # type: ignore[arg-type]
+    assert values(rank_answers(Oracle(), PAIRS[:100], "toy", pools=[pool])) == EVERYTHING  # type: ignore[arg-type]
 
 
 # ---- responses to histories

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -25,6 +26,7 @@ def act(name: str, slot: str | None = None) -> str:
     return f"{name}({slot})" if slot else name
 
 
+@lru_cache  # readers call it for every dialogue
 def split_of(name: str) -> str | None:
     """Return the split that a folder or file name contains ('kvret_dev_public' → 'valid'), or None."""
     return next((_SPLITS[part] for part in re.split(r"[^a-z]+", name.lower()) if part in _SPLITS), None)

@@ -12,7 +12,7 @@ the links, as in the authors' own clusters:
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from itertools import groupby
 from pathlib import Path
 
@@ -46,14 +46,17 @@ def read(source: CorpusSource) -> Iterator[Dialogue]:
             source.reject(path, None, "file", f"its log {log.name} is missing")
             continue
         messages, length = _read_messages(source, log)
+        names = {name.casefold() for name, _ in messages.values()}
         for lines in _connected_lines(_parse_links(source, path, link_lines, length), length):
-            by_name = groupby((messages[line] for line in lines if line in messages), key=lambda message: message[0])
+            thread = [messages[line] for line in lines if line in messages]
+            stripped = [(name, _strip_addressee(text, names)) for name, text in thread]
+            by_name = groupby((message for message in stripped if message[1]), key=lambda message: message[0])
             turns = [(name, " ".join(text for _, text in group)) for name, group in by_name]
             yield from _build_thread(source, log, lines[0], turns)
 
 
 def _read_messages(source: CorpusSource, log: Path) -> tuple[dict[int, tuple[str, str]], int]:
-    """Return name and text of the messages that have a text, by line from 0, and the number of lines."""
+    """Return name and text of the messages by line from 0, and the number of lines."""
     messages: dict[int, tuple[str, str]] = {}
     number = 0
     for number, line in source.lines(log):
@@ -61,14 +64,13 @@ def _read_messages(source: CorpusSource, log: Path) -> tuple[dict[int, tuple[str
             source.reject(log, number, "turn", "the text contains a NUL character, as binary data does", text=line)
         elif match := _MESSAGE.fullmatch(line):
             messages[number - 1] = match[1] or match[2], match[3]
-    names = {name.casefold() for name, _ in messages.values()}
+    return messages, number
 
-    def strip_addressee(text: str) -> str:
-        match = _ADDRESSEE.match(text)
-        return (text[match.end() :] if match and match[1].casefold() in names else text).strip()
 
-    stripped = ((line, (name, strip_addressee(text))) for line, (name, text) in messages.items())
-    return {line: message for line, message in stripped if message[1]}, number
+def _strip_addressee(text: str, names: Set[str]) -> str:
+    """Return a message without the name of a participant at its start."""
+    match = _ADDRESSEE.match(text)
+    return (text[match.end() :] if match and match[1].casefold() in names else text).strip()
 
 
 def _parse_links(

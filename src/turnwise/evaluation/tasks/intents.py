@@ -94,11 +94,23 @@ def sample_few_shot(labels: Sequence[str | Sequence[str]], shots: int, seed: int
     Labels take turns in sorted order. If examples have several labels, those that an earlier label has sampled are
     dropped, so there may be fewer.
     """
+    return _sample_groups(_group_by_label(labels), shots, seed)
+
+
+def sample_few_shot_runs(
+    labels: Sequence[str | Sequence[str]], shots: Sequence[int], seeds: int
+) -> dict[tuple[int, int], tuple[Indices, Indices]]:
+    """Return `sample_few_shot` for each number of shots and each seed from 0."""
+    groups = _group_by_label(labels)
+    return {(count, seed): _sample_groups(groups, count, seed) for count in shots for seed in range(seeds)}
+
+
+def _sample_groups(groups: Sequence[Sequence[int]], shots: int, seed: int) -> tuple[Indices, Indices]:
     random = np.random.default_rng(seed)
     used: set[int] = set()
     support: list[int] = []
     validation: list[int] = []
-    for members in _group_by_label(labels):
+    for members in groups:
         sample = [row for row in random.permutation(members)[: 2 * shots].tolist() if row not in used]
         used.update(sample)
         half = (len(sample) + 1) // 2
@@ -138,9 +150,9 @@ def prototype_intents(
     """
     labels = [example.intent for example in data.train]
     classes, truth = number_intents(data.train, data.test)
-    supports = {(count, seed): sample_few_shot(labels, count, seed)[0] for count in shots for seed in range(seeds)}
+    samples = sample_few_shot_runs(labels, shots, seeds)
     # encode only the examples of some support set
-    needed = np.unique(np.concatenate(list(supports.values())))
+    needed = np.unique(np.concatenate([support for support, _ in samples.values()]))
     vectors, rows = encode_examples(encoder, [*(data.train[index] for index in needed), *data.test])
     train, test = vectors[rows[: len(needed)]], vectors[rows[len(needed) :]]
     outcomes = []
@@ -149,7 +161,7 @@ def prototype_intents(
         for name, compute in variants.items():
             correct = np.empty((seeds, len(truth)))
             for seed in range(seeds):
-                support = supports[count, seed]
+                support, _ = samples[count, seed]
                 class_vectors = compute(train[np.searchsorted(needed, support)], classes[support], classes.max() + 1)
                 correct[seed] = is_highest(test @ class_vectors.T, truth)
             outcomes.append(Outcome("intents", data.name, f"{count}-shot {name}", "accuracy", correct))

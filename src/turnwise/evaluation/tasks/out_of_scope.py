@@ -29,7 +29,7 @@ from turnwise.evaluation.tasks.intents import (
     is_highest,
     mean_vectors,
     number_intents,
-    sample_few_shot,
+    sample_few_shot_runs,
 )
 from turnwise.models.vector_cache import encode_distinct
 
@@ -73,11 +73,12 @@ def detect_out_of_scope(
     texts = [*(example.text for example in (*labelled.train, *data.test)), *data.out_of_scope.test]
     vectors = encode_distinct(encoder, texts, normalise=True, max_length=MAX_LENGTH)
     train, test = vectors[: len(labels)], vectors[len(labels) :]
+    samples = sample_few_shot_runs(labels, shots, seeds)
     outcomes = []
     for count in shots:
         runs = []
         for seed in range(seeds):
-            support, validation = sample_few_shot(labels, count, seed)
+            support, validation = samples[count, seed]
             compute = mean_vectors if authors else compute_prototypes
             prototypes = compute(train[support], classes[support], classes.max() + 1)
             if authors:

@@ -57,33 +57,37 @@ def rank_answers(
     dataset: str,
     *,
     candidates: int = CANDIDATES,
-    pool: Pool = "random",
+    pools: Sequence[Pool] = ("random",),
     seed: int = 0,
     cutoffs: Sequence[int] = TOP_CUTOFFS,
 ) -> list[Outcome]:
-    """Compute the Top-k accuracy of each question's answer among answers to other questions.
+    """Compute the Top-k accuracy of each question's answer among answers to other questions, in each pool.
 
     In the pool 'random', the others are sampled for each question without replacement, none with the text of the
     correct answer, as in the paper. In 'chunks', consecutive pairs share their answers, and an incomplete last chunk is
     dropped, as in the authors' code; the result then depends on the order of the pairs.
     """
     questions, answers = [question for question, _ in pairs], [answer for _, answer in pairs]
-    most_common = max(Counter(answers).values(), default=0) if pool == "random" else 1
-    if len(pairs) - most_common + 1 < candidates:
-        raise DatasetError(
-            f"{dataset} has too few answers for {candidates} candidates a question:"
-            " give more pairs, or ask for fewer candidates"
-        )
+    for pool in pools:
+        most_common = max(Counter(answers).values(), default=0) if pool == "random" else 1
+        if len(pairs) - most_common + 1 < candidates:
+            raise DatasetError(
+                f"{dataset} has too few answers for {candidates} candidates a question:"
+                " give more pairs, or ask for fewer candidates"
+            )
     inputs = [*questions, *map(response_turns, answers)]
     vectors, rows = encode_unique(encoder, inputs, normalise=True, max_length=MAX_LENGTH)
     question_rows, answer_rows = np.split(rows, 2)
-    pools = _random_pools(answer_rows, candidates, seed) if pool == "random" else _chunks(len(pairs), candidates)
-    ranks = np.concatenate([_answer_ranks(vectors, question_rows, answer_rows, *block) for block in pools])
-    setting = "0-shot similarity" if pool == "random" else "0-shot similarity, chunks"
-    return [
-        Outcome("responses", dataset, setting, f"Top-{cutoff}", (ranks <= cutoff)[None].astype(np.float64))
-        for cutoff in cutoffs
-    ]
+    outcomes = []
+    for pool in pools:
+        blocks = _random_pools(answer_rows, candidates, seed) if pool == "random" else _chunks(len(pairs), candidates)
+        ranks = np.concatenate([_answer_ranks(vectors, question_rows, answer_rows, *block) for block in blocks])
+        setting = "0-shot similarity" if pool == "random" else "0-shot similarity, chunks"
+        outcomes += [
+            Outcome("responses", dataset, setting, f"Top-{cutoff}", (ranks <= cutoff)[None].astype(np.float64))
+            for cutoff in cutoffs
+        ]
+    return outcomes
 
 
 def _random_pools(answer_rows: Rows, candidates: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
