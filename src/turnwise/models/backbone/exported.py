@@ -250,7 +250,7 @@ class StaticTable(ExportedModel):
             rows = np.hstack([rows, np.ones((len(rows), 1), np.float32)])
             if self._unknown is not None and first <= self._unknown < first + len(rows):
                 rows[self._unknown - first] *= 0
-            digest.update(rows)
+            digest.update(rows.tobytes())
         return digest.hexdigest()
 
     @classmethod
