@@ -6,7 +6,7 @@ Names are imported when they are first used, so that `import turnwise` stays qui
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from turnwise.core.imports import explain_missing_packages
+from turnwise.core.imports import explain_missing_packages, without_garbage_collection
 from turnwise.version import __version__
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def register_extensions() -> None:
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'turnwise' has no attribute {name!r}")
-    with explain_missing_packages():
+    with explain_missing_packages(), without_garbage_collection():
         if name == "evaluate":
             register_extensions()
         return getattr(importlib.import_module(_HOMES[name]), name)

@@ -42,15 +42,22 @@ _ENDS = ("now", "tomorrow please", "to the city", "you want", "i need it", "whic
 MAPPED = [f"{what} {end}" for what in ("find the taxi", "cancel a hotel room", "change train two") for end in _ENDS]
 
 
-def build(place: Path, model: Path, limits: Limits | None = None) -> ServeSettings:
+def build(
+    place: Path,
+    model: Path | str,
+    limits: Limits | None = None,
+    *,
+    dialogues: int = 20,
+    with_reranker: bool = True,
+) -> ServeSettings:
     """Create everything that a service can serve in a folder, and return its settings."""
     encoder = Encoder.load(model, device="cpu")
     texts = [text for each in EXAMPLES.values() for text in each]
     intents = [intent for intent, each in EXAMPLES.items() for _ in each]
     IntentClassifier(str(model)).fit(texts, intents).save(place / "intents")
-    dialogues = list(sample_dialogues(20, 1))
-    Responder.open(str(place / "responses"), encoder).index(dialogues)
-    Conversations.open(str(place / "conversations"), encoder).index(dialogues)
+    sample = list(sample_dialogues(dialogues, 1))
+    Responder.open(str(place / "responses"), encoder).index(sample)
+    Conversations.open(str(place / "conversations"), encoder).index(sample)
     vectors = encoder.encode(MAPPED, normalise=True)
     labels = np.repeat([0, 1, -1], len(_ENDS)).astype(np.int32)
     points = np.random.default_rng(1).normal(size=(len(MAPPED), 2)).astype(np.float32)
@@ -58,7 +65,8 @@ def build(place: Path, model: Path, limits: Limits | None = None) -> ServeSettin
     UtteranceMap(utterances, vectors, points, labels, describe_clusters(MAPPED, labels, vectors), str(model)).save(
         place / "map"
     )
-    _reranker(model, place / "reranker")
+    if with_reranker:
+        _reranker(model, place / "reranker")
     (place / "report").mkdir()
     (place / "report" / "report.html").write_text("<!doctype html><title>A report</title>", encoding="utf-8")
     return ServeSettings(
@@ -66,14 +74,14 @@ def build(place: Path, model: Path, limits: Limits | None = None) -> ServeSettin
         intents=place / "intents",
         responses=str(place / "responses"),
         conversations=str(place / "conversations"),
-        reranker=str(place / "reranker"),
+        reranker=str(place / "reranker") if with_reranker else None,
         map=place / "map",
         report=place / "report",
         limits=limits or Limits(),
     )
 
 
-def _reranker(model: Path, folder: Path) -> None:
+def _reranker(model: Path | str, folder: Path) -> None:
     backbone = Backbone.load(model)
     backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     with torch.random.fork_rng():

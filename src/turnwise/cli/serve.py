@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from turnwise.cli.options import OptionalModel
 from turnwise.cli.project import model_or_default
+from turnwise.core.imports import without_garbage_collection
 from turnwise.core.project import Project
 
 #: Names by which a service that listens on the loopback interface may be addressed.
@@ -63,9 +64,10 @@ def serve_command(
 
     Example: `turnwise serve --intents intents --port 8000`
     """
-    from turnwise.serve.models import check_settings
-    from turnwise.serve.server import run
-    from turnwise.serve.settings import Limits, ServeSettings
+    with without_garbage_collection():
+        from turnwise.serve.models import check_settings
+        from turnwise.serve.server import run
+        from turnwise.serve.settings import Limits, ServeSettings
 
     parts = project_parts(Project.find())
     settings = ServeSettings(
@@ -88,8 +90,9 @@ def serve_command(
 
 def serve_project(project: Project, port: int) -> None:
     """Serve everything in a project on this machine."""
-    from turnwise.serve.server import run
-    from turnwise.serve.settings import ServeSettings
+    with without_garbage_collection():
+        from turnwise.serve.server import run
+        from turnwise.serve.settings import ServeSettings
 
     run(ServeSettings(model=project.model, hosts=_LOOPBACK, **project_parts(project)), _LOOPBACK[1], port)
 

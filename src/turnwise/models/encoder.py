@@ -18,6 +18,7 @@ import numpy as np
 
 from turnwise.core.dialogue import USER, Turn, turn_texts
 from turnwise.core.files import read_json, write_json
+from turnwise.core.imports import without_garbage_collection
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
 from turnwise.core.vectors import normalise_vectors
@@ -469,6 +470,7 @@ def _class_of(config: EncoderConfig) -> type[Encoder]:
         from turnwise.models.exported_encoder import ExportedEncoder
 
         return ExportedEncoder
-    from turnwise.models.trainable_encoder import TrainableEncoder
+    with without_garbage_collection():
+        from turnwise.models.trainable_encoder import TrainableEncoder
 
     return TrainableEncoder

@@ -14,13 +14,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.types import Vectors
+from turnwise.models.identity import EncoderId, index_fingerprint
 
 if TYPE_CHECKING:
     from turnwise.models.encoder import Encoder
@@ -261,11 +262,13 @@ def _set_results(results: Sequence[tuple[Any, EncodingResult | Exception]]) -> N
 class BatchedEncoder:
     """An encoder for blocking threads, which shares the batcher's forward passes.
 
-    All encoding goes through the batcher's thread: a tokenizer must not be used by two threads at a time.
+    All encoding goes through the batcher's thread: a tokenizer must not be used by two threads at a time. Its weights
+    do not change, so that they are hashed once for all that is opened with it.
     """
 
     def __init__(self, batcher: Batcher):
         self.batcher = batcher
+        self._weights_fingerprint: str | None = None
 
     def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
         """Return the vectors (inputs, size), as `Encoder.encode` does."""
@@ -273,6 +276,16 @@ class BatchedEncoder:
             normalise = bool(getattr(self.batcher.encoder, "normalise", False))
         items = [item if isinstance(item, str) else tuple(item) for item in inputs]
         return self.batcher.encode_now(items, max_length=max_length, normalise=normalise).vectors
+
+    def identify(self, max_length: int | None = None) -> EncoderId:
+        """Return what identifies its vectors, as `Encoder.identify` does."""
+        return EncoderId(self.name, index_fingerprint(cast("Encoder", self), max_length))
+
+    def weights_fingerprint(self) -> str:
+        """Return a hash of weights and vocabulary, as `Encoder.weights_fingerprint` does."""
+        if self._weights_fingerprint is None:
+            self._weights_fingerprint = self.batcher.encoder.weights_fingerprint()
+        return self._weights_fingerprint
 
     def __getattr__(self, name: str) -> Any:
         """Return any other attribute of the encoder."""

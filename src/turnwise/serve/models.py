@@ -22,7 +22,7 @@ from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Conversation
 from turnwise.core.files import sync_to_disk
-from turnwise.core.imports import require
+from turnwise.core.imports import require, without_garbage_collection
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import EncoderMismatchError
 from turnwise.serve.batching import BatchedEncoder, Batcher, ForwardPass
@@ -114,7 +114,8 @@ class LoadedModels:
         self.encoder = BatchedEncoder(self.batcher)
         try:
             if settings.reranker is not None:
-                from turnwise.models.reranker import Reranker
+                with without_garbage_collection():
+                    from turnwise.models.reranker import Reranker
 
                 self.reranker = LockedReranker(Reranker.load(settings.reranker))
             if settings.responses is not None:

@@ -33,7 +33,7 @@ from turnwise.assist.search.schema import (
     vector_array,
 )
 from turnwise.core.files import sync_to_disk
-from turnwise.core.imports import explain_missing_packages
+from turnwise.core.imports import defer_package, explain_missing_packages, without_garbage_collection
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
 from turnwise.models.identity import EncoderIdentity
@@ -295,7 +295,9 @@ def _open_table(uri: str, name: str, storage: Mapping[str, str] | None, schema: 
 
 
 def _connect(uri: str, storage: Mapping[str, str] | None) -> Any:
-    with explain_missing_packages():
+    # LanceDB needs the models of this REST client, but not the client itself, which takes a second to import
+    defer_package("lance_namespace_urllib3_client")
+    with explain_missing_packages(), without_garbage_collection():
         import lancedb
     return lancedb.connect(uri, read_consistency_interval=_CONSISTENCY, storage_options=dict(storage or {}) or None)
 

@@ -9,18 +9,19 @@ They run on the CPU without torch and transformers, with NumPy, the tokenizers l
 """
 
 import hashlib
+import json
 import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
 from turnwise.core.files import read_json, write_json, write_tensors
@@ -44,6 +45,9 @@ _RUN_TOKENS = 1024
 
 _TOKENIZER_FILE = "tokenizer.json"
 _TOKENIZER_SETTINGS = "tokenizer_config.json"
+
+#: Rows of a static table that are hashed at a time.
+_DIGEST_ROWS = 4_096
 
 #: The maximum length of a text in a static model: no limit.
 UNLIMITED = 1_000_000
@@ -244,12 +248,20 @@ class StaticTable(ExportedModel):
             raise BackboneError(
                 f"{folder} has {rows} token vectors, but its tokenizer {len(tokenizer)} tokens: export it again"
             )
-        counted = np.ones((rows, 1), np.float32)
-        if tokenizer.unk_token_id is not None:
-            counted[tokenizer.unk_token_id] = 0
-        # the last column counts tokens, so that one pass computes their sum and their number
-        self._table = np.hstack([table * counted, counted])
-        self.digest = hashlib.sha256(self._table.tobytes()).hexdigest()
+        self._table = table
+        self._unknown = tokenizer.unk_token_id
+
+    @cached_property
+    def digest(self) -> str:  # type: ignore[override]
+        """A hash of the table, as if it had zeros for the unknown token and a last column of 0 for it, 1 for others."""
+        digest = hashlib.sha256()
+        for first in range(0, len(self._table), _DIGEST_ROWS):
+            rows = self._table[first : first + _DIGEST_ROWS]
+            rows = np.hstack([rows, np.ones((len(rows), 1), np.float32)])
+            if self._unknown is not None and first <= self._unknown < first + len(rows):
+                rows[self._unknown - first] *= 0
+            digest.update(rows.tobytes())
+        return digest.hexdigest()
 
     @classmethod
     def load(cls, folder: Path, tokenizer: ExportedTokenizer) -> "StaticTable":
@@ -257,23 +269,39 @@ class StaticTable(ExportedModel):
         if not (folder / STATIC_FILE).is_file():
             raise BackboneError(f"{folder / STATIC_FILE} is missing: export the model again")
         try:
-            tensors = load_file(folder / STATIC_FILE)
+            tensors = _load_tensors(folder / STATIC_FILE)
         except (SafetensorError, OSError) as error:
             raise BackboneError(f"cannot load the model {folder}: {_first_line(error)}") from error
         return cls(_read_table(folder, tensors), tokenizer, folder)
 
     def run(self, sequences: RaggedTokens) -> Vectors:
         """Return vectors (sequences, hidden), not normalised."""
-        sums = np.empty((len(sequences), self.hidden + 1), np.float32)
-        for length in np.unique(sequences.lengths):
-            rows = np.flatnonzero(sequences.lengths == length)
-            sums[rows] = self._table[sequences.take(rows).tokens.reshape(len(rows), length)].sum(1)
-        return np.asarray(sums[:, :-1] / np.maximum(sums[:, -1:], 1))
+        known = self._known_tokens(sequences)
+        # add the first tokens of all sequences, then the second ones, and so on: the sums stay in the processor's cache
+        order = np.argsort(-known.lengths, kind="stable")
+        starts, lengths = known.starts[order], known.lengths[order]
+        sums = np.zeros((len(known), self.hidden), np.float32)
+        for position in range(int(lengths[0])):
+            longer = int(np.searchsorted(-lengths, -position))
+            sums[:longer] += self._table[known.tokens[starts[:longer] + position]]
+        vectors = np.empty_like(sums)
+        vectors[order] = sums / np.maximum(lengths, 1)[:, None].astype(np.float32)
+        return vectors
+
+    def _known_tokens(self, sequences: RaggedTokens) -> RaggedTokens:
+        """Return sequences without the unknown token; some may have no token left."""
+        is_known = sequences.tokens != self._unknown
+        if self._unknown is None or is_known.all():
+            return sequences
+        return RaggedTokens(sequences.tokens[is_known], np.add.reduceat(is_known, sequences.starts, dtype=np.int64))
 
     def save(self, folder: Path, normalise: bool) -> None:
         """Write the table, and the files that model2vec and sentence-transformers need."""
         unfinished = folder / f".writing-{STATIC_FILE}"
-        write_tensors(unfinished, {"embeddings": np.ascontiguousarray(self._table[:, :-1])})
+        table = self._table.copy()
+        if self._unknown is not None:
+            table[self._unknown] *= 0
+        write_tensors(unfinished, {"embeddings": table})
         unfinished.replace(folder / STATIC_FILE)
         settings = {
             "model_type": STATIC,
@@ -288,6 +316,20 @@ class StaticTable(ExportedModel):
         write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
 
 
+def _load_tensors(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Return the tensors of a safetensors file; those of float32 are views of the mapped file, not copies."""
+    with safe_open(path, "np") as file:  # checks the whole header
+        names = list(file.keys())
+        tensors = {name: file.get_tensor(name) for name in names if file.get_slice(name).get_dtype() != "F32"}
+    with path.open("rb") as stream:
+        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+        data = np.asarray(np.memmap(path, np.uint8, "r"))[stream.tell() :]
+    for name in set(names) - set(tensors):
+        start, end = header[name]["data_offsets"]
+        tensors[name] = data[start:end].view("<f4").reshape(header[name]["shape"])
+    return tensors
+
+
 def _read_table(folder: Path, tensors: dict[str, npt.NDArray[Any]]) -> Vectors:
     """Return the table that model2vec (which may share rows and weight them) or sentence-transformers wrote."""
     embeddings = tensors.get("embeddings", tensors.get("embedding.weight"))
@@ -295,7 +337,7 @@ def _read_table(folder: Path, tensors: dict[str, npt.NDArray[Any]]) -> Vectors:
         raise BackboneError(
             f"{folder / STATIC_FILE} holds no table of token vectors ('embeddings'): export the model again"
         )
-    table = embeddings.astype(np.float32)
+    table = embeddings.astype(np.float32, copy=False)
     if "mapping" in tensors:
         table = table[tensors["mapping"]]
     if "weights" in tensors:

@@ -1,0 +1,59 @@
+"""What a service imports and computes before it is ready."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.trial import build
+from turnwise.core.model_names import TURNWISE_SMALL_INT8
+from turnwise.models.trainable_encoder import TrainableEncoder
+from turnwise.serve.models import LoadedModels
+
+#: Starts a service with everything that `build` creates, and prints the modules that are imported when it is ready.
+START = """
+import json, sys
+from pathlib import Path
+from turnwise.serve.models import LoadedModels
+from turnwise.serve.server import Server
+from turnwise.serve.settings import ServeSettings
+model, place = sys.argv[1], Path(sys.argv[2])
+tables = {name: str(place / name) for name in ("responses", "conversations")}
+settings = ServeSettings(model=model, intents=place / "intents", map=place / "map", **tables)
+Server(settings)
+models = LoadedModels(settings, lambda _: None)
+models.open_journals()
+assert models.intents and models.responder and models.conversations and models.labelling
+models.close_journals()
+models.stop()
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_the_8_bit_model_is_served_without_heavy_imports(tmp_path: Path) -> None:
+    build(tmp_path, TURNWISE_SMALL_INT8, dialogues=2, with_reranker=False)
+    result = subprocess.run(
+        [sys.executable, "-c", START, TURNWISE_SMALL_INT8, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    modules = set(json.loads(result.stdout.splitlines()[-1]))
+    assert not modules & {"torch", "transformers", "accelerate", "sklearn", "scipy", "umap", "matplotlib", "datasets"}
+    assert "lancedb" in modules
+    assert "lance_namespace_urllib3_client.api" not in modules  # LanceDB's REST client
+
+
+def test_the_weights_are_hashed_once(
+    tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = build(tmp_path, tiny_folder("bert"), with_reranker=False)
+    hash_weights, hashed = TrainableEncoder.weights_fingerprint, []
+    monkeypatch.setattr(TrainableEncoder, "weights_fingerprint", lambda self: hashed.append(self) or hash_weights(self))
+    models = LoadedModels(settings, lambda _: None)
+    models.open_journals()
+    models.close_journals()
+    models.stop()
+    assert models.intents and models.responder and models.conversations
+    assert hashed == [models.batcher.encoder]
