@@ -210,21 +210,18 @@ def bench_examples(
 
     with progress_bar() as progress:
         result = examples_benchmark(model, clients=clients, seconds=seconds, head=head, progress=progress)
-    latency = (
-        f"median {result['addition_median_milliseconds']:.1f} ms, p99 {result['addition_p99_milliseconds']:.1f} ms"
+    additions, predictions = (
+        f"median {result[f'{kind}_median_milliseconds']:.1f} ms, p99 {result[f'{kind}_p99_milliseconds']:.1f} ms"
+        for kind in ("addition", "prediction")
     )
     rows = [
         ("single calls", f"{result['single_additions_per_second']:.1f} additions/s"),
-        (f"turnwise serve, {clients} clients", f"{result['additions_per_second']:.1f} additions/s, {latency}"),
+        (f"turnwise serve, {clients} clients", f"{result['additions_per_second']:.1f} additions/s, {additions}"),
         ("ratio", f"{result['ratio']:.1f}"),
-        ("prediction alone", f"median {result['prediction_median_milliseconds']:.1f} ms"),
-        (
-            "prediction during additions",
-            f"median {result['prediction_median_milliseconds_meanwhile']:.1f} ms, "
-            f"p99 {result['prediction_p99_milliseconds_meanwhile']:.1f} ms",
-        ),
+        ("prediction alone", f"median {result['prediction_alone_median_milliseconds']:.1f} ms"),
+        ("prediction during additions", predictions),
         ("ratio", f"{result['prediction_ratio']:.1f}"),
-        ("until predictions use the last example", f"{result['seconds_until_last_is_used']:.1f} s"),
+        ("until predictions use the last example", f"{result['seconds_until_used']:.1f} s"),
         ("acknowledged examples that are lost", f"{result['lost']:,}"),
     ]
     show(result, facts(f"Adding to {result['examples']:,} examples, head {result['head']}", rows), as_json=as_json)

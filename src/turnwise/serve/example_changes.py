@@ -16,6 +16,10 @@ from turnwise.assist.intents.examples import IntentError
 from turnwise.assist.intents.storage import ExampleChange, IntentFolder
 from turnwise.serve.observability import log_background_failure
 
+#: After a recalibration, the next one starts after a pause of the same duration, but of at most this many seconds: if
+#: examples are added all the time, half of the time is left for predictions.
+_MAX_PAUSE = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedChange:
@@ -86,7 +90,6 @@ class ExampleChanges:
         """Apply all changes that are on disk, if an earlier call has not."""
         if not self.folder.pending:
             return
-        # pause for as long as the last recalibration took, so that predictions get at least half of the time
         self._is_closing.wait(max(0.0, self._next_start - time.monotonic()))
         start = time.monotonic()
         try:
@@ -98,6 +101,6 @@ class ExampleChanges:
             raise
         finally:
             end = time.monotonic()
-            self._next_start = end + (end - start)
+            self._next_start = end + min(end - start, _MAX_PAUSE)
         self.failure = None
         self._observe(True)
