@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 REPORT = "report.html"
 
 #: Texts that are encoded at once for work in the background.
-_BACKGROUND_TEXTS = 16
+_BACKGROUND_TEXTS = 8
 
 _INTENTS = "intents"
 _INTENTS_FOLDER = re.compile(rf"{_INTENTS}(-(?P<number>[1-9][0-9]*))?")
