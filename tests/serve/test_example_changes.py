@@ -188,6 +188,31 @@ def test_a_failed_recalibration_is_reported_and_tried_again(
     assert set(changes.folder.classifier.examples_of("hours")) == {hours(1), hours(2)}
 
 
+def test_an_example_that_cannot_be_applied_does_not_keep_a_service_from_starting(
+    folder: Path, encoder: PausedEncoder, outcomes: list[bool]
+) -> None:
+    with IntentFolder.open(folder) as opened:
+        opened.record([ExampleChange.addition([hours(1), ("I like the cinema", "films")])])
+    encoder.error = FloatingPointError("not finite")
+    changes = ExampleChanges(IntentFolder.open(folder, apply=False), outcomes.append)
+    assert (changes.failure, changes.folder.pending) == ("FloatingPointError: not finite", 2)
+    assert hours(1) in changes.folder.examples
+    assert intent_of(changes, "where is my parcel") == "track_order"
+    # it can be removed, and then the others are applied
+    result(result(changes.submit(ExampleChange.removal([hours(1)]))).applied)
+    assert (changes.failure, changes.folder.pending, outcomes) == (None, 0, [False, True])
+    assert {"films", "hours"} & set(changes.folder.classifier.classes_) == {"films"}
+    changes.close()
+    with IntentFolder.open(folder, apply=False) as opened:
+        assert opened.pending == 2  # the journal keeps the last change of each example
+    encoder.error = None
+    changes = ExampleChanges(IntentFolder.open(folder, apply=False), outcomes.append)
+    assert (changes.failure, changes.folder.pending, outcomes[2:]) == (None, 0, [True])
+    assert (folder / "changes.jsonl").read_bytes() == b""
+    assert "films" in changes.folder.classifier.classes_
+    changes.close()
+
+
 def test_a_journal_that_cannot_be_written_is_reported_to_all_who_wait(
     changes: ExampleChanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:

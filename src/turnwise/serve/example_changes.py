@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from turnwise.assist.intents.examples import IntentError
@@ -37,7 +38,10 @@ class ExampleChanges:
     """
 
     def __init__(self, folder: IntentFolder, observe: Callable[[bool], None] = lambda _: None):
-        """Start the threads; `observe` is called after each recalibration with whether it succeeded."""
+        """Apply the changes of an earlier process; a failure is reported as that of any recalibration.
+
+        `observe` is called after each recalibration with whether it succeeded.
+        """
         self.folder = folder
         self.failure: str | None = None
         self._observe = observe
@@ -46,6 +50,9 @@ class ExampleChanges:
         self._recalibration_thread = ThreadPoolExecutor(1, "recalibration")
         self._is_closing = threading.Event()
         self._next_start = 0.0
+        if folder.pending:
+            with suppress(Exception):
+                self._attempt(folder.compact)
 
     def submit(self, change: ExampleChange) -> Future[RecordedChange]:
         """Return a future that is done when a change is on disk.
@@ -93,14 +100,19 @@ class ExampleChanges:
         self._is_closing.wait(max(0.0, self._next_start - time.monotonic()))
         start = time.monotonic()
         try:
-            self.folder.apply()
+            self._attempt(self.folder.apply)
+        finally:
+            end = time.monotonic()
+            self._next_start = end + min(end - start, _MAX_PAUSE)
+
+    def _attempt(self, apply: Callable[[], None]) -> None:
+        """Apply changes, and report whether that succeeded."""
+        try:
+            apply()
         except Exception as error:
             self.failure = f"{type(error).__name__}: {error}"
             self._observe(False)
             log_background_failure(error, "not_recalibrated")
             raise
-        finally:
-            end = time.monotonic()
-            self._next_start = end + min(end - start, _MAX_PAUSE)
         self.failure = None
         self._observe(True)

@@ -191,9 +191,9 @@ class LoadedModels:
         opened, batcher = None, self.batcher
         if is_classifier(folder) and bundled_encoder(folder) is None:
             with suppress(EncoderMismatchError):
-                opened = IntentFolder.open(folder, encoder=self.encoder)
+                opened = IntentFolder.open(folder, encoder=self.encoder, apply=False)
         if opened is None:
-            opened = IntentFolder.open(folder)
+            opened = IntentFolder.open(folder, apply=False)
             batcher = self._start_batcher(opened.classifier.encoder_)
         # predictions wait for few of the examples that are encoded in the background
         opened.classifier.encoder_ = BatchedEncoder(batcher, texts_per_job=_BACKGROUND_TEXTS)

@@ -200,18 +200,18 @@ class IntentFolder:
         self.folder = folder
         self.classifier = classifier
         self._journal = journal
-        self._examples = {
-            example_key(pair): pair for pair in classifier.model_.examples.pairs
-        }  # never changed in place
-        self._pending: _LastChanges = {}  # recorded, but not applied
+        # recorded, but not applied; neither this nor the examples are changed in place
+        self._pending = _last_changes(journal.entries, journal.path)
+        self._examples = _merge(classifier.model_.examples.pairs, self._pending)
         self._recording = threading.RLock()
         self._applying = threading.Lock()
         self._swapping = threading.Lock()  # held for a moment, while the attributes above are replaced
 
     @classmethod
-    def open(cls, folder: Path | str, *, encoder: SupportsEncode | None = None) -> "IntentFolder":
-        """Open the folder of a classifier and apply its journal; `encoder` replaces the stored one.
+    def open(cls, folder: Path | str, *, encoder: SupportsEncode | None = None, apply: bool = True) -> "IntentFolder":
+        """Open the folder of a classifier; `encoder` replaces the stored one.
 
+        The changes in its journal are applied and merged into its files, or with `apply=False` left pending.
         Raise IntentError if the folder holds no classifier, JournalError if another process has it open.
         """
         folder = Path(folder)
@@ -219,10 +219,8 @@ class IntentFolder:
             load_classifier(folder)
         journal = Journal(folder / _JOURNAL)
         try:
-            classifier = load_classifier(folder, encoder)
-            _apply_changes(classifier, _last_changes(journal.entries, journal.path))
-            opened = cls(folder, classifier, journal)
-            if journal.entries:
+            opened = cls(folder, load_classifier(folder, encoder), journal)
+            if apply and journal.entries:
                 opened.compact()
         except BaseException:
             journal.close()
@@ -332,14 +330,8 @@ def read_examples(folder: Path) -> list[IntentPair]:
         pairs = [(example["text"], example["intent"]) for example in description["examples"]]
     except (KeyError, TypeError) as error:
         raise _damaged(folder, error) from error
-    examples = {example_key(pair): pair for pair in pairs}
     journal = folder / _JOURNAL
-    for key, (pair, is_added) in _last_changes(read_entries(journal), journal).items():
-        if is_added:
-            examples.setdefault(key, pair)
-        else:
-            examples.pop(key, None)
-    return sort_pairs(examples.values())
+    return sort_pairs(_merge(pairs, _last_changes(read_entries(journal), journal)).values())
 
 
 def replace_classifier(classifier: IntentClassifier, folder: Path) -> None:
@@ -379,6 +371,17 @@ def _make_change(examples: dict[IntentPair, IntentPair], change: ExampleChange, 
 
 #: By the key of an example, its text and intent, and whether the last change adds it: that decides whether it exists.
 _LastChanges = dict[IntentPair, tuple[IntentPair, bool]]
+
+
+def _merge(pairs: Sequence[IntentPair], changes: _LastChanges) -> dict[IntentPair, IntentPair]:
+    """Return examples with changes, by their keys."""
+    examples = {example_key(pair): pair for pair in pairs}
+    for key, (pair, is_added) in changes.items():
+        if is_added:
+            examples.setdefault(key, pair)
+        else:
+            examples.pop(key, None)
+    return examples
 
 
 def _apply_changes(classifier: IntentClassifier, changes: _LastChanges) -> None:
