@@ -45,6 +45,20 @@ def test_both_sides_get_the_same_load_and_give_the_same_vectors(tiny_folder: Cal
     assert result["environment"]["sentence-transformers"]
 
 
+@pytest.mark.full
+def test_examples_are_added_while_another_client_predicts(tiny_folder: Callable[[str], Path]) -> None:
+    options = ["--clients", "3", "--seconds", "2", "--head", "prototypes", "--json"]
+    done = CliRunner().invoke(
+        app, ["bench", "examples", "--model", str(tiny_folder("bert")), *options], catch_exceptions=False
+    )
+    result = json.loads(done.stdout)
+    assert result["lost"] == 0
+    assert result["ratio"] == pytest.approx(result["additions_per_second"] / result["single_additions_per_second"])
+    assert 0 < result["addition_median_milliseconds"] <= result["addition_p99_milliseconds"]
+    assert 0 < result["prediction_median_milliseconds"] <= result["prediction_p99_milliseconds"]
+    assert (result["clients"], result["head"], result["seconds"]) == (3, "prototypes", 2)
+
+
 def test_the_ratio_is_to_the_better_handler() -> None:
     loads = {
         (name, 8): LoadResult(name, 8, rate, 1.0, 2.0, 0)

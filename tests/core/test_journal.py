@@ -1,5 +1,6 @@
 """A journal keeps what it acknowledged, whatever happens to the process that writes it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -54,6 +55,16 @@ def test_killed_at_any_moment_every_acknowledged_entry_is_there(tmp_path: Path) 
             numbers = [entry["number"] for entry in journal.entries]
         assert numbers == list(range(len(numbers)))
         assert len(numbers) > acknowledged
+
+
+def test_several_entries_share_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Journal(tmp_path / "changes.jsonl") as journal:
+        synced: list[int] = []
+        monkeypatch.setattr(os, "fsync", synced.append)
+        journal.append({"a": 1}, {"b": 2}, {"c": 3})
+        assert len(synced) == 1
+    with Journal(tmp_path / "changes.jsonl") as journal:
+        assert journal.entries == [{"a": 1}, {"b": 2}, {"c": 3}]
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

@@ -286,3 +286,14 @@ def test_blocking_threads_share_passes() -> None:
     assert batched.hidden == 3
     batcher.close()
     assert len(encoder.threads) == 1
+
+
+def test_blocking_threads_can_encode_few_texts_at_a_time() -> None:
+    encoder = FakeEncoder()
+    batcher = Batcher(encoder)
+    texts = [f"text {number}" for number in range(7)]
+    batched = BatchedEncoder(batcher, texts_per_job=3)
+    np.testing.assert_allclose(batched.encode(texts), [expected(text) for text in texts])
+    assert batched.encode([]).shape == (0, 3)
+    batcher.close()
+    assert [len(each) for each in encoder.passes] == [3, 3, 1]

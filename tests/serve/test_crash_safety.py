@@ -118,10 +118,13 @@ def running_clients(clients: list[Client], service: Running) -> Iterator[None]:
             thread.join()
 
 
-def kill_and_check(settings: ServeSettings, place: Path, kills: int, changes: int) -> None:
+def every_kind() -> list[Client]:
+    return [Example(1), Example(2), CannedAnswer(3), CannedAnswer(4), Label(5)]
+
+
+def kill_and_check(settings: ServeSettings, place: Path, clients: list[Client], kills: int, changes: int) -> None:
     """Kill a service at random moments, after at least `changes` changes of each client."""
     moments = random.Random(kills)
-    clients: list[Client] = [Example(1), Example(2), CannedAnswer(3), CannedAnswer(4), Label(5)]
     for number in range(kills + 1):
         with running(settings, place / f"log-{number}") as service:
             for client in clients if number else ():
@@ -150,9 +153,15 @@ def settings(tmp_path: Path, tiny_folder) -> ServeSettings:
 
 
 def test_acknowledged_changes_survive_a_kill(settings: ServeSettings, tmp_path: Path) -> None:
-    kill_and_check(settings, tmp_path, kills=1, changes=3)
+    kill_and_check(settings, tmp_path, every_kind(), kills=1, changes=3)
+
+
+def test_acknowledged_examples_of_many_clients_survive_a_kill(settings: ServeSettings, tmp_path: Path) -> None:
+    """Examples are acknowledged before the classifier is recalibrated: most of them are pending at the kill."""
+    only_intents = replace(settings, responses=None, map=None)
+    kill_and_check(only_intents, tmp_path, [Example(number) for number in range(6)], kills=2, changes=10)
 
 
 @pytest.mark.full
 def test_acknowledged_changes_survive_many_kills(settings: ServeSettings, tmp_path: Path) -> None:
-    kill_and_check(settings, tmp_path, kills=10, changes=10)
+    kill_and_check(settings, tmp_path, every_kind(), kills=10, changes=10)

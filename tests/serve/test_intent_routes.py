@@ -1,13 +1,18 @@
 """Intents over HTTP: decisions, and examples that are on disk before they are acknowledged."""
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from tests.helpers import HANG_SECONDS
 from tests.helpers.served import is_error, served
 from turnwise import Encoder
 from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.intents.examples import IntentExamples
+from turnwise.assist.intents.model import IntentModel
 from turnwise.assist.intents.storage import IntentFolder
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.serve.settings import Limits, ServeSettings
@@ -64,28 +69,106 @@ def test_decisions_equal_the_classifiers(client: TestClient, folder: Path) -> No
             assert decision["reason"]
 
 
-def test_added_examples_apply_at_once_and_after_a_reload(client: TestClient, folder: Path) -> None:
-    new = [{"text": text, "intent": "greet"} for text in ("hello you", "hello hello", "thanks hello")]
-    assert client.post("/intents/examples", json={"examples": new}).json() == {"added": 3, "intents": 4}
-    assert client.post("/intents/examples", json={"examples": new}).json() == {"added": 0, "intents": 4}
+GREETINGS = [{"text": text, "intent": "greet"} for text in ("hello you", "hello hello", "thanks hello")]
+
+
+def test_added_examples_apply_after_waiting_and_after_a_reload(client: TestClient, folder: Path) -> None:
+    new = {"examples": GREETINGS, "wait": True}
+    assert client.post("/intents/examples", json=new).json() == {"added": 3, "intents": 4, "pending": 0}
+    assert client.post("/intents/examples", json=new).json() == {"added": 0, "intents": 4, "pending": 0}
     # already on disk, as a killed process would leave it
     journal = (folder / "changes.jsonl").read_text()
     assert "hello you" in journal
-    assert client.post("/intents/predict", json={"texts": ["hello you"]}).json()["predictions"][0]["intent"] == "greet"
-    outside = [{"text": "tell me a joke", "intent": OUT_OF_SCOPE}]
-    assert client.post("/intents/examples", json={"examples": outside}).json() == {"added": 1, "intents": 4}
+    body = client.post("/intents/predict", json={"texts": ["hello you"]}).json()
+    assert (body["predictions"][0]["intent"], body["pending"]) == ("greet", 0)
+    outside = {"examples": [{"text": "tell me a joke", "intent": OUT_OF_SCOPE}]}
+    added = client.post("/intents/examples", json=outside).json()
+    assert (added["added"], added["intents"]) == (1, 4)
     assert client.get("/intents").json()["out_of_scope"] == 1
     # a reload opens the folder again
     assert client.post("/reload", json={}).status_code == 200
     assert {"intent": "greet", "examples": 3} in client.get("/intents").json()["intents"]
 
 
+@pytest.fixture
+def paused(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Recalibrations wait for this event."""
+    may_continue, with_examples = threading.Event(), IntentModel.with_examples
+
+    def wait_first(model: IntentModel, examples: IntentExamples) -> IntentModel:
+        assert may_continue.wait(HANG_SECONDS)
+        return with_examples(model, examples)
+
+    monkeypatch.setattr(IntentModel, "with_examples", wait_first)
+    yield may_continue
+    may_continue.set()
+
+
+def test_nothing_waits_for_a_recalibration(paused: threading.Event, client: TestClient) -> None:
+    def predict() -> tuple[str | None, int]:
+        body = client.post("/intents/predict", json={"texts": ["hello you"], "neighbours": 1}).json()
+        return body["predictions"][0]["nearest"][0]["intent"], body["pending"]
+
+    for number, each in enumerate(GREETINGS, 1):
+        added = client.post("/intents/examples", json={"examples": [each]}).json()
+        assert added == {"added": 1, "intents": 4, "pending": number}
+    duplicate = client.post("/intents/examples", json={"examples": GREETINGS[:1]}).json()
+    assert duplicate == {"added": 0, "intents": 4, "pending": 3}
+    removed = client.post("/intents/examples/remove", json={"intent": "hotel"}).json()
+    assert removed == {"removed": 4, "pending": 7}
+    state = client.get("/intents").json()
+    assert (state["pending"], state["failure"]) == (7, None)
+    assert [each["intent"] for each in state["intents"]] == ["greet", "taxi", "train"]
+    assert len(client.get("/intents/greet/examples").json()["examples"]) == 3
+    before, pending = predict()
+    assert (before != "greet", pending) == (True, 7)
+    paused.set()
+    # waits for the recalibration that applies everything
+    assert client.post("/intents/examples", json={"examples": GREETINGS, "wait": True}).json()["pending"] == 0
+    assert predict() == ("greet", 0)
+
+
+def test_a_failed_recalibration_is_reported(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(model: IntentModel, examples: IntentExamples) -> IntentModel:
+        raise MemoryError("too large")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IntentModel, "with_examples", fail)
+        for each in GREETINGS[:2]:
+            waiting = client.post("/intents/examples", json={"examples": [each], "wait": True})
+            assert is_error(waiting, 500, "not_recalibrated")
+        state = client.get("/intents").json()
+        assert (state["pending"], state["failure"]) == (2, "MemoryError: too large")
+        assert {"intent": "greet", "examples": 2} in state["intents"]
+        assert 'turnwise_recalibrations_total{outcome="failed"} 2.0' in client.get("/metrics").text
+    added = client.post("/intents/examples", json={"examples": GREETINGS[2:], "wait": True}).json()
+    assert added == {"added": 1, "intents": 4, "pending": 0}
+    assert client.get("/intents").json()["failure"] is None
+    assert 'turnwise_recalibrations_total{outcome="done"} 1.0' in client.get("/metrics").text
+
+
+def test_too_many_pending_examples(folder: Path, tiny_folder, paused: threading.Event) -> None:
+    settings = ServeSettings(model=str(tiny_folder("bert")), intents=folder, limits=Limits(queue=2))
+    with served(settings) as client:
+        assert client.post("/intents/examples", json={"examples": GREETINGS}).json()["pending"] == 3
+        refused = client.post("/intents/examples", json={"examples": GREETINGS[:1]})
+        assert is_error(refused, 503, "queue_full") and refused.headers["retry-after"] == "1"
+        paused.set()
+
+
 def test_remove_examples(client: TestClient) -> None:
+    def remove(body: dict[str, object]) -> int:
+        return client.post("/intents/examples/remove", json={**body, "wait": True}).json()["removed"]
+
     one = {"examples": [{"text": "find a taxi", "intent": "taxi"}, {"text": "never there", "intent": "taxi"}]}
-    assert client.post("/intents/examples/remove", json=one).json() == {"removed": 1}
-    assert client.post("/intents/examples/remove", json={"intent": "taxi"}).json() == {"removed": 3}
-    assert client.post("/intents/examples/remove", json={"intent": "taxi"}).json() == {"removed": 0}
-    assert client.post("/intents/examples/remove", json={"intent": "hotel"}).json() == {"removed": 4}
+    assert remove(one) == 1
+    assert remove({"intent": "taxi"}) == 3
+    assert remove({"intent": "taxi"}) == 0
+    assert remove({"intent": "hotel"}) == 4
+    assert (
+        client.post("/intents/predict", json={"texts": ["taxi"]}).json()["predictions"][0]["ranked"][0]["intent"]
+        == "train"
+    )
     # the last example cannot be removed
     assert is_error(client.post("/intents/examples/remove", json={"intent": "train"}), 409, "refused")
     assert [each["intent"] for each in client.get("/intents").json()["intents"]] == ["train"]

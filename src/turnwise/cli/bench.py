@@ -1,13 +1,14 @@
 """`turnwise bench`: speed compared with peers."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Option
 
 from turnwise.cli.help import command_group
 from turnwise.cli.options import AsJson, Data, Datasets, Model, Overrides
 from turnwise.cli.output import facts, progress_bar, show
+from turnwise.core.model_names import DEFAULT_ENCODER
 
 bench_app = command_group("Measure speed relative to other libraries.")
 
@@ -187,3 +188,40 @@ def bench_serve(
     rows += [(f"ratio, {count} clients", f"{ratio:.2f}") for count, ratio in result["ratios"].items()]
     rows.append(("largest difference of a number", f"{result['max_difference']:.1e}"))
     show(result, facts("Serving", rows), as_json=as_json)
+
+
+@bench_app.command("examples")
+def bench_examples(
+    model: Model = DEFAULT_ENCODER,
+    clients: Annotated[int, Option(help="Clients that add examples.", min=1)] = 6,
+    seconds: Annotated[int, Option(help="Duration of each measurement.", min=1)] = 10,
+    head: Annotated[
+        Literal["auto", "neighbours", "prototypes", "logistic"],
+        Option(help="Classification head, as in `intents fit`."),
+    ] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Add examples to a served classifier, compared with single calls.
+
+    Each client adds one example at a time, while another client predicts. A single call of `IntentFolder.add`
+    recalibrates the classifier each time.
+    """
+    from turnwise.cli.benchmarks.adding import examples_benchmark
+
+    with progress_bar() as progress:
+        result = examples_benchmark(model, clients=clients, seconds=seconds, head=head, progress=progress)
+    additions, predictions = (
+        f"median {result[f'{kind}_median_milliseconds']:.1f} ms, p99 {result[f'{kind}_p99_milliseconds']:.1f} ms"
+        for kind in ("addition", "prediction")
+    )
+    rows = [
+        ("single calls", f"{result['single_additions_per_second']:.1f} additions/s"),
+        (f"turnwise serve, {clients} clients", f"{result['additions_per_second']:.1f} additions/s, {additions}"),
+        ("ratio", f"{result['ratio']:.1f}"),
+        ("prediction alone", f"median {result['prediction_alone_median_milliseconds']:.1f} ms"),
+        ("prediction during additions", predictions),
+        ("ratio", f"{result['prediction_ratio']:.1f}"),
+        ("until predictions use the last example", f"{result['seconds_until_used']:.1f} s"),
+        ("acknowledged examples that are lost", f"{result['lost']:,}"),
+    ]
+    show(result, facts(f"Adding to {result['examples']:,} examples, head {result['head']}", rows), as_json=as_json)

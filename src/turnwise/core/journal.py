@@ -48,23 +48,23 @@ class Journal:
         if is_new:
             sync_to_disk(path.parent)
 
-    def append(self, entry: Mapping[str, Any]) -> None:
-        """Write a change; when this returns, it is on disk.
+    def append(self, *entries: Mapping[str, Any]) -> None:
+        """Write changes, with one sync for all of them; when this returns, they are on disk.
 
         Raises:
             JournalError: if writing fails; the journal is then unchanged.
         """
-        line = (json.dumps(entry, ensure_ascii=False) + "\n").encode()
+        lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries).encode()
         size = os.fstat(self._file).st_size
         try:
-            written = os.write(self._file, line)
-            if written < len(line):
-                raise OSError(f"only {written} of {len(line)} bytes were written")
+            written = os.write(self._file, lines)
+            if written < len(lines):
+                raise OSError(f"only {written} of {len(lines)} bytes were written")
             os.fsync(self._file)
         except OSError as error:
             os.ftruncate(self._file, size)
             raise JournalError(f"cannot write {self.path}: {error}") from error
-        self.entries.append(dict(entry))
+        self.entries += map(dict, entries)
 
     def clear(self) -> None:
         """Remove all changes, once they are stored elsewhere."""

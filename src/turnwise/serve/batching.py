@@ -263,11 +263,13 @@ class BatchedEncoder:
     """An encoder for blocking threads, which shares the batcher's forward passes.
 
     All encoding goes through the batcher's thread: a tokenizer must not be used by two threads at a time. Its weights
-    do not change, so that they are hashed once for all that is opened with it.
+    do not change, so that they are hashed once for all that is opened with it. If `texts_per_job` is given, other
+    requests need not wait for more texts than that.
     """
 
-    def __init__(self, batcher: Batcher):
+    def __init__(self, batcher: Batcher, texts_per_job: int | None = None):
         self.batcher = batcher
+        self._texts_per_job = texts_per_job
         self._weights_fingerprint: str | None = None
 
     def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
@@ -275,7 +277,12 @@ class BatchedEncoder:
         if normalise is None:
             normalise = bool(getattr(self.batcher.encoder, "normalise", False))
         items = [item if isinstance(item, str) else tuple(item) for item in inputs]
-        return self.batcher.encode_now(items, max_length=max_length, normalise=normalise).vectors
+        size = self._texts_per_job or max(1, len(items))
+        parts = [
+            self.batcher.encode_now(items[start : start + size], max_length=max_length, normalise=normalise).vectors
+            for start in range(0, max(1, len(items)), size)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def identify(self, max_length: int | None = None) -> EncoderId:
         """Return what identifies its vectors, as `Encoder.identify` does."""

@@ -6,7 +6,7 @@ Classifiers that were fitted on a map's labels are in the map's folder: `intents
 import re
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,9 @@ from turnwise.core.files import sync_to_disk
 from turnwise.core.imports import require, without_garbage_collection
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import EncoderMismatchError
-from turnwise.serve.batching import BatchedEncoder, Batcher, ForwardPass
+from turnwise.serve.batching import BatchedEncoder, Batcher
+from turnwise.serve.example_changes import ExampleChanges
+from turnwise.serve.observability import ServiceMetrics
 from turnwise.serve.settings import ServeError, ServeSettings
 
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 
 #: The page that an evaluation writes.
 REPORT = "report.html"
+
+#: Texts that are encoded at once for work in the background.
+_BACKGROUND_TEXTS = 8
 
 _INTENTS = "intents"
 _INTENTS_FOLDER = re.compile(rf"{_INTENTS}(-(?P<number>[1-9][0-9]*))?")
@@ -71,8 +76,13 @@ class LockedReranker:
 class ServedIntents:
     """An intent classifier with its examples on disk, and its encoder's batcher."""
 
-    folder: IntentFolder
+    changes: ExampleChanges
     batcher: Batcher
+
+    @property
+    def folder(self) -> IntentFolder:
+        """The classifier and its examples."""
+        return self.changes.folder
 
 
 def check_settings(settings: ServeSettings) -> None:
@@ -95,7 +105,7 @@ def check_settings(settings: ServeSettings) -> None:
 class LoadedModels:
     """Everything that answers requests."""
 
-    def __init__(self, settings: ServeSettings, observe: Callable[[ForwardPass], None]):
+    def __init__(self, settings: ServeSettings, metrics: ServiceMetrics):
         """Load everything except journals, which only one process may open at a time."""
         check_settings(settings)
         self.name = settings.model
@@ -107,7 +117,7 @@ class LoadedModels:
         self.intents: ServedIntents | None = None
         self.labelling: Labelling | None = None
         self._settings = settings
-        self._observe = observe
+        self._metrics = metrics
         self._batchers: list[Batcher] = []  # of the encoder, and of encoders that classifiers brought with them
         self.batcher = self._start_batcher(Encoder.load(settings.model))
         #: The encoder, for blocking threads.
@@ -151,7 +161,7 @@ class LoadedModels:
     def close_journals(self) -> None:
         """Let other processes open the journals; the models can still be used for reading."""
         if self.intents is not None:
-            self.intents.folder.close()
+            self.intents.changes.close()
         if self.labelling is not None:
             self.labelling.close()
 
@@ -174,22 +184,27 @@ class LoadedModels:
         """Use another classifier from now on; called within `Service.change`."""
         previous, self.intents = self.intents, self._open_intents(folder)
         if previous is not None:
-            previous.folder.close()
+            previous.changes.close()
         return self.intents.folder.classifier
 
     def _open_intents(self, folder: Path) -> ServedIntents:
         """Open a classifier with the service's encoder, or with its own if it was fitted with another one."""
+        opened, batcher = None, self.batcher
         if is_classifier(folder) and bundled_encoder(folder) is None:
             with suppress(EncoderMismatchError):
-                return ServedIntents(IntentFolder.open(folder, encoder=self.encoder), self.batcher)
-        opened = IntentFolder.open(folder)
-        batcher = self._start_batcher(opened.classifier.encoder_)
-        opened.classifier.encoder_ = BatchedEncoder(batcher)
-        return ServedIntents(opened, batcher)
+                opened = IntentFolder.open(folder, encoder=self.encoder, apply=False)
+        if opened is None:
+            opened = IntentFolder.open(folder, apply=False)
+            batcher = self._start_batcher(opened.classifier.encoder_)
+        # predictions wait for few of the examples that are encoded in the background
+        opened.classifier.encoder_ = BatchedEncoder(batcher, texts_per_job=_BACKGROUND_TEXTS)
+        return ServedIntents(ExampleChanges(opened, self._metrics.count_recalibration), batcher)
 
     def _start_batcher(self, encoder: Any) -> Batcher:
         limits = self._settings.limits
-        batcher = Batcher(encoder, queue_texts=limits.queue, batch_tokens=limits.batch_tokens, observe=self._observe)
+        batcher = Batcher(
+            encoder, queue_texts=limits.queue, batch_tokens=limits.batch_tokens, observe=self._metrics.count_pass
+        )
         self._batchers.append(batcher)
         return batcher
 

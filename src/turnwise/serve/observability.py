@@ -62,6 +62,7 @@ class ServiceMetrics:
         self._passes = histogram("turnwise_pass_seconds", "Duration of forward passes.", buckets=_SECONDS)
         self._pass_texts = histogram("turnwise_pass_texts", "Texts per forward pass.", buckets=_POWERS)
         self.refused = counter("turnwise_refused", "Requests rejected because of overload.")
+        self._recalibrations = counter("turnwise_recalibrations", "Recalibrations of served classifiers.", ("outcome",))
         self.reloads = counter("turnwise_reloads", "Reloads.", ("outcome",))
         gauge("turnwise_waiting_texts", "Texts waiting to be encoded.").set_function(waiting)
         gauge("turnwise_ready", "1 if the service is ready.").set_function(is_ready)
@@ -77,6 +78,10 @@ class ServiceMetrics:
         """Count a forward pass."""
         self._passes.observe(done.seconds)
         self._pass_texts.observe(done.sequences)
+
+    def count_recalibration(self, succeeded: bool) -> None:
+        """Count a recalibration after examples have changed."""
+        self._recalibrations.labels("done" if succeeded else "failed").inc()
 
     def to_text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
@@ -143,9 +148,7 @@ class RequestLogging(HttpMiddleware):
         if record.key is not None:
             fields["key"] = record.key
         if failure is not None:
-            frames = traceback.extract_tb(failure.__traceback__)
-            fields["failure"] = type(failure).__name__
-            fields["where"] = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames[-12:]]
+            fields |= _describe(failure)
             if self.log_texts:
                 fields["message"] = str(failure)
         if self.log_texts:
@@ -169,6 +172,17 @@ def log(level: int, **fields: Any) -> None:
 def log_failure(error: Exception, event: str) -> None:
     """Log a failure outside a request."""
     log(logging.ERROR, event=event, failure=type(error).__name__, message=str(error))
+
+
+def log_background_failure(error: Exception, event: str) -> None:
+    """Log a failure of work with texts of requests, without its message."""
+    log(logging.ERROR, event=event, **_describe(error))
+
+
+def _describe(failure: Exception) -> dict[str, Any]:
+    frames = traceback.extract_tb(failure.__traceback__)
+    where = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames[-12:]]
+    return {"failure": type(failure).__name__, "where": where}
 
 
 class JsonFormatter(logging.Formatter):

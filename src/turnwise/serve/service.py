@@ -1,7 +1,6 @@
 """The service behind the routes: its state, its models, and the threads for blocking work."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from turnwise.serve.settings import KeyStore, ServeSettings
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Threads for searches, re-ranking and journals. More would only compete for the same cores.
+#: Threads for searches, re-ranking and decisions. More would only compete for the same cores.
 _THREADS = 4
 
 #: Requests that may wait for a thread.
@@ -37,11 +36,11 @@ class Service:
             waiting=lambda: 0.0 if self.models is None else float(self.models.waiting),
             is_ready=lambda: float(self.state == "ready"),
         )
-        self._changing = threading.RLock()  # held while files are changed or models are replaced
         self._reloading = asyncio.Lock()
         self._blocked = 0
         self._threads = ThreadPoolExecutor(_THREADS, "worker")
         self._slow_thread = ThreadPoolExecutor(1, "slow-worker")
+        self._change_thread = ThreadPoolExecutor(1, "change-worker")  # changes files and replaces models
 
     def _read_keys(self) -> KeyStore | None:
         return KeyStore.read(self.settings.keys) if self.settings.keys is not None else None
@@ -51,7 +50,7 @@ class Service:
     async def start(self) -> None:
         """Load the models; an exception is also stored in `failure`."""
         try:
-            models = await asyncio.to_thread(LoadedModels, self.settings, self.metrics.count_pass)
+            models = await asyncio.to_thread(LoadedModels, self.settings, self.metrics)
             await asyncio.to_thread(models.open_journals)
         except Exception as error:
             self.failure, self.state = error, "failed"
@@ -63,11 +62,11 @@ class Service:
     async def stop(self) -> None:
         """Finish abandoned work and close everything; no request may be in progress."""
         self.state = "stopping"
-        for threads in (self._slow_thread, self._threads):
+        for threads in (self._slow_thread, self._change_thread, self._threads):
             await asyncio.to_thread(threads.shutdown)
         models, self.models = self.models, None
         if models is not None:
-            models.close_journals()
+            await asyncio.to_thread(models.close_journals)
             await asyncio.to_thread(models.stop)
 
     async def reload(self) -> LoadedModels:
@@ -80,8 +79,10 @@ class Service:
                 raise self._not_ready()
             try:
                 keys = self._read_keys()
-                models = await asyncio.to_thread(LoadedModels, self.settings, self.metrics.count_pass)
-                old = await asyncio.to_thread(self._replace_models, models)
+                models = await asyncio.to_thread(LoadedModels, self.settings, self.metrics)
+                old = await asyncio.get_running_loop().run_in_executor(
+                    self._change_thread, self._replace_models, models
+                )
             except Exception:
                 self.metrics.reloads.labels("failed").inc()
                 raise
@@ -94,18 +95,17 @@ class Service:
 
     def _replace_models(self, models: LoadedModels) -> LoadedModels:
         """Replace the models, handing over the journals, and return the old ones."""
-        with self._changing:
-            old = self.models
-            assert old is not None
-            old.close_journals()
-            try:
-                models.open_journals()
-            except BaseException:
-                models.stop()
-                old.open_journals()
-                raise
-            self.models = models
-            return old
+        old = self.models
+        assert old is not None
+        old.close_journals()
+        try:
+            models.open_journals()
+        except BaseException:
+            models.stop()
+            old.open_journals()
+            raise
+        self.models = models
+        return old
 
     # ---- for routes
 
@@ -145,12 +145,11 @@ class Service:
             self._blocked -= 1
 
     async def change(self, work: Callable[[LoadedModels], T]) -> T:
-        """Run work that changes files, one at a time, on the models that are current by then."""
+        """Run work that changes files in its own thread, one at a time, on the models that are current by then."""
 
-        def run_exclusively() -> T:
-            with self._changing:
-                if self.models is None:
-                    raise unavailable("the service is stopping", "stopping")
-                return work(self.models)
+        def run() -> T:
+            if self.models is None:
+                raise unavailable("the service is stopping", "stopping")
+            return work(self.models)
 
-        return await self.in_thread(run_exclusively)
+        return await self._run_in(self._change_thread, run)

@@ -247,34 +247,35 @@ class IntentClassifier:
 
         `intent` may be 'out_of_scope'; `vectors` are normalised vectors of the texts, if known.
         """
-        self.model_, count = self.with_added(validate_pairs(texts, [intent] * len(texts)), vectors=vectors)
-        return count
+        before = len(self._fitted_model().examples.pairs)
+        self.model_ = self.with_changes(added=validate_pairs(texts, [intent] * len(texts)), vectors=vectors)
+        return len(self.model_.examples.pairs) - before
 
     def remove(self, intent: str, texts: Sequence[str] | None = None) -> int:
         """Remove examples of an intent, or with None the whole intent; return how many were removed."""
         pairs = self.examples_of(intent) if texts is None else validate_pairs(texts, [intent] * len(texts))
-        self.model_, count = self.with_removed(pairs)
-        return count
+        before = len(self._fitted_model().examples.pairs)
+        self.model_ = self.with_changes(removed=pairs)
+        return before - len(self.model_.examples.pairs)
 
-    def with_added(self, pairs: Sequence[IntentPair], *, vectors: Vectors | None = None) -> tuple[IntentModel, int]:
-        """Return the model with more examples and the number of new ones; the classifier is not changed."""
-        model = self._fitted_model()
-        rows = model.examples.rows_not_included(pairs)
-        new = [pairs[row] for row in rows]
-        new_vectors = None if vectors is None else validate_vectors(vectors, len(pairs))[rows]
-        if not new:
-            return model, 0
-        if new_vectors is None:
-            new_vectors = self._encode([text for text, _ in new])
-        examples = model.examples.with_added(new, new_vectors)
-        return model.with_examples(examples), len(examples.pairs) - len(model.examples.pairs)
+    def with_changes(
+        self, *, added: Sequence[IntentPair] = (), removed: Sequence[IntentPair] = (), vectors: Vectors | None = None
+    ) -> IntentModel:
+        """Return the model with some examples and without others, recalibrated once; the classifier is not changed.
 
-    def with_removed(self, pairs: Sequence[IntentPair]) -> tuple[IntentModel, int]:
-        """Return the model without some examples and how many of them it had; the classifier is not changed."""
+        `vectors` are normalised vectors of `added`, if known. If nothing changes, it is the same model.
+        """
         model = self._fitted_model()
-        examples = model.examples.with_removed(pairs)
-        count = len(model.examples.pairs) - len(examples.pairs)
-        return (model.with_examples(examples) if count else model), count
+        examples = model.examples
+        rows = examples.rows_not_included(added)
+        new = [added[row] for row in rows]
+        if vectors is not None:
+            vectors = validate_vectors(vectors, len(added))[rows]
+        if new:
+            examples = examples.with_added(new, self._encode([text for text, _ in new]) if vectors is None else vectors)
+        if len(examples.rows_not_included(removed)) < len(removed):
+            examples = examples.with_removed(removed)
+        return model if examples is model.examples else model.with_examples(examples)
 
     def examples_of(self, intent: str) -> list[IntentPair]:
         """Return the examples of an intent, or of 'out_of_scope', each with its intent."""

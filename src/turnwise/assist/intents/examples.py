@@ -1,6 +1,6 @@
 """Labelled examples of intents with their vectors, and how they are validated and read from files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,7 +45,7 @@ class IntentExamples:
     @classmethod
     def from_pairs(cls, pairs: Sequence[IntentPair], vectors: Vectors) -> "IntentExamples":
         """Sort examples and drop duplicates: texts of one intent that differ only in case and surrounding space."""
-        first = {_key(pair): row for row, pair in reversed(list(enumerate(pairs)))}
+        first = {example_key(pair): row for row, pair in reversed(list(enumerate(pairs)))}
         rows = sorted(first.values(), key=lambda row: (pairs[row][1] == OUT_OF_SCOPE, pairs[row][1], row))
         if not rows or pairs[rows[0]][1] == OUT_OF_SCOPE:
             raise IntentError("there is no example of any intent: provide at least one text with its intent")
@@ -68,8 +68,8 @@ class IntentExamples:
 
     def rows_not_included(self, pairs: Sequence[IntentPair]) -> list[int]:
         """Return the indices of those pairs that are not among the examples."""
-        keys = {_key(pair) for pair in self.pairs}
-        return [row for row, pair in enumerate(pairs) if _key(pair) not in keys]
+        keys = {example_key(pair) for pair in self.pairs}
+        return [row for row, pair in enumerate(pairs) if example_key(pair) not in keys]
 
     def with_added(self, pairs: Sequence[IntentPair], vectors: Vectors) -> "IntentExamples":
         """Return these examples and others."""
@@ -77,15 +77,26 @@ class IntentExamples:
 
     def with_removed(self, pairs: Sequence[IntentPair]) -> "IntentExamples":
         """Return these examples without some; raise IntentError if no in-scope example would be left."""
-        removed = {_key(pair) for pair in pairs}
-        rows = [row for row, pair in enumerate(self.pairs) if _key(pair) not in removed]
-        if not any(self.pairs[row][1] != OUT_OF_SCOPE for row in rows):
-            raise IntentError("no example of any intent would be left: add others first, or fit a new classifier")
+        removed = {example_key(pair) for pair in pairs}
+        rows = [row for row, pair in enumerate(self.pairs) if example_key(pair) not in removed]
+        check_any_left(self.pairs[row][1] for row in rows)
         return IntentExamples(tuple(self.pairs[row] for row in rows), self.vectors[rows])
 
 
-def _key(pair: IntentPair) -> IntentPair:
+def example_key(pair: IntentPair) -> IntentPair:
+    """Return what duplicates have in common: the normalised text and the intent."""
     return normalise_text(pair[0]), pair[1]
+
+
+def check_any_left(intents: Iterable[str]) -> None:
+    """Raise IntentError unless examples of one of these intents are in scope."""
+    if all(intent == OUT_OF_SCOPE for intent in intents):
+        raise IntentError("no example of any intent would be left: add others first, or fit a new classifier")
+
+
+def sort_pairs(pairs: Iterable[IntentPair]) -> list[IntentPair]:
+    """Return examples sorted by intent; those out of scope come last."""
+    return sorted(pairs, key=lambda pair: (pair[1] == OUT_OF_SCOPE, pair[1]))
 
 
 def validate_pairs(texts: Sequence[str], intents: Sequence[str]) -> list[IntentPair]:

@@ -197,6 +197,12 @@ class LogisticHead:
         return (queries @ self.weights.T + self.bias).astype(np.float64)
 
 
+def check_logistic(intents: int) -> None:
+    """Raise IntentError if there are too few intents for a logistic head."""
+    if intents < 2:
+        raise IntentError("the logistic head needs at least two intents: add another, or use prototypes")
+
+
 def assign_folds(labels: Indices, folds: int, seed: int) -> Indices:
     """Return the fold of each example: those of an intent are spread evenly; -1 for the only example of an intent."""
     random = np.random.default_rng(seed)
@@ -250,8 +256,7 @@ class IntentModel:
         if len(outside):
             out_of_scope = SimilarityScorer.fit(outside, np.zeros(len(outside), np.int64), settings.neighbours)
         if settings.head == "logistic":
-            if len(examples.classes) < 2:
-                raise IntentError("the logistic head needs at least two intents: add another, or use prototypes")
+            check_logistic(len(examples.classes))
             logistic = LogisticHead.fit(examples.in_scope_vectors, examples.labels)
         k = None if settings.head == "prototypes" else settings.neighbours
         similarity = SimilarityScorer.fit(examples.in_scope_vectors, examples.labels, k)

@@ -16,8 +16,8 @@ import hashlib
 import json
 import shutil
 import threading
-from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,15 +27,23 @@ from safetensors.numpy import load_file, save
 
 from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import IntentError, IntentExamples, IntentPair, validate_pairs, validate_vectors
+from turnwise.assist.intents.examples import (
+    IntentError,
+    IntentExamples,
+    IntentPair,
+    check_any_left,
+    example_key,
+    sort_pairs,
+    validate_pairs,
+    validate_vectors,
+)
 from turnwise.assist.intents.head_selection import HeadSelection
-from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticHead
+from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticHead, check_logistic
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.files import read_json, sync_to_disk, write_atomic
 from turnwise.core.journal import Journal, read_entries
 from turnwise.core.model_names import is_packaged
-from turnwise.core.text import normalise_text
-from turnwise.core.types import SupportsEncode, Vectors
+from turnwise.core.types import SupportsEncode
 from turnwise.models.identity import EncoderId, EncoderIdentity
 from turnwise.version import __version__
 
@@ -161,22 +169,49 @@ def _damaged(folder: Path, error: Exception) -> IntentError:
 # ---- folders that change
 
 
+@dataclass(frozen=True, slots=True)
+class ExampleChange:
+    """Examples to add or to remove."""
+
+    pairs: list[IntentPair]
+    is_addition: bool = True
+    intent: str | None = None  # all examples of this intent are removed too
+
+    @classmethod
+    def addition(cls, examples: Sequence[IntentPair]) -> "ExampleChange":
+        """Return a change that adds examples, also of new intents; raise IntentError if one is blank."""
+        return cls(_validate(examples))
+
+    @classmethod
+    def removal(cls, examples: Sequence[IntentPair] = (), intent: str | None = None) -> "ExampleChange":
+        """Return a change that removes examples, and all of an intent; raise IntentError if one is blank."""
+        return cls(_validate(examples), False, intent)
+
+
 class IntentFolder:
     """A classifier on disk whose examples can be changed; thread-safe, open in one process at a time.
 
-    `classifier` includes all acknowledged changes.
+    `add` and `remove` write a change to disk and recalibrate the classifier. To do so separately, `record` writes
+    changes to disk, and `apply` recalibrates the classifier once for all that were recorded before. `classifier` has
+    the changes that were applied, `examples` all that were recorded.
     """
 
     def __init__(self, folder: Path, classifier: IntentClassifier, journal: Journal):
         self.folder = folder
         self.classifier = classifier
         self._journal = journal
-        self._lock = threading.Lock()
+        # recorded, but not applied; neither this nor the examples are changed in place
+        self._pending = _last_changes(journal.entries, journal.path)
+        self._examples = _merge(classifier.model_.examples.pairs, self._pending)
+        self._recording = threading.RLock()
+        self._applying = threading.Lock()
+        self._swapping = threading.Lock()  # held for a moment, while the attributes above are replaced
 
     @classmethod
-    def open(cls, folder: Path | str, *, encoder: SupportsEncode | None = None) -> "IntentFolder":
-        """Open the folder of a classifier and apply its journal; `encoder` replaces the stored one.
+    def open(cls, folder: Path | str, *, encoder: SupportsEncode | None = None, apply: bool = True) -> "IntentFolder":
+        """Open the folder of a classifier; `encoder` replaces the stored one.
 
+        The changes in its journal are applied and merged into its files, or with `apply=False` left pending.
         Raise IntentError if the folder holds no classifier, JournalError if another process has it open.
         """
         folder = Path(folder)
@@ -185,44 +220,88 @@ class IntentFolder:
         journal = Journal(folder / _JOURNAL)
         try:
             opened = cls(folder, load_classifier(folder, encoder), journal)
-            if journal.entries:
-                _apply_journal(opened.classifier, journal.entries, journal.path)
+            if apply and journal.entries:
                 opened.compact()
         except BaseException:
             journal.close()
             raise
         return opened
 
-    def add(self, examples: Sequence[IntentPair], *, vectors: Vectors | None = None) -> int:
+    @property
+    def examples(self) -> list[IntentPair]:
+        """All examples on disk, sorted by intent; those out of scope come last."""
+        return sort_pairs(self._examples.values())
+
+    @property
+    def intents(self) -> int:
+        """The number of intents that have examples on disk."""
+        return len({intent for _, intent in self._examples} - {OUT_OF_SCOPE})
+
+    @property
+    def pending(self) -> int:
+        """The number of examples that were added or removed on disk, but not applied to the classifier yet."""
+        return len(self._pending)
+
+    def add(self, examples: Sequence[IntentPair]) -> int:
         """Add examples durably, also of new intents; return how many are new.
 
         Nothing is added if an example is blank (IntentError), or the journal cannot be written (JournalError).
         """
-        pairs = _validate(examples)
-        with self._lock:
-            model, count = self.classifier.with_added(pairs, vectors=vectors)
-            if count:
-                self._journal.append({"add": pairs})
-                self.classifier.model_ = model
-        return count
+        return self._change(ExampleChange.addition(examples))
 
     def remove(self, examples: Sequence[IntentPair] = (), *, intent: str | None = None) -> int:
         """Remove examples, and all examples of `intent`, durably; return how many were removed.
 
         Nothing is removed if no example of any intent would be left (IntentError), or the journal cannot be written.
         """
-        pairs = _validate(examples)
-        with self._lock:
-            removed = pairs + ([] if intent is None else self.classifier.examples_of(intent))
-            model, count = self.classifier.with_removed(removed)
-            if count:
-                self._journal.append({"remove": removed})
-                self.classifier.model_ = model
+        return self._change(ExampleChange.removal(examples, intent))
+
+    def _change(self, change: ExampleChange) -> int:
+        [count] = self.record([change])
+        if isinstance(count, IntentError):
+            raise count
+        self.apply()
         return count
 
+    def record(self, changes: Sequence[ExampleChange]) -> list[int | IntentError]:
+        """Write changes to disk, with one sync for all; return how many examples each changes, or why it is refused.
+
+        Raise JournalError if the journal cannot be written; then nothing is changed.
+        """
+        with self._recording:
+            examples, head = dict(self._examples), self.classifier.head_
+            entries: list[dict[str, list[IntentPair]]] = []
+            results: list[int | IntentError] = []
+            for change in changes:
+                try:
+                    changed = _make_change(examples, change, head)
+                except IntentError as error:
+                    results.append(error)
+                    continue
+                results.append(len(changed))
+                if changed:
+                    entries.append({"add" if change.is_addition else "remove": changed})
+            if entries:
+                self._journal.append(*entries)
+                with self._swapping:
+                    self._examples = examples
+                    self._pending = self._pending | _last_changes(entries, self._journal.path)
+        return results
+
+    def apply(self) -> None:
+        """Apply all changes that are on disk by now; if that fails, they stay pending."""
+        with self._applying:
+            taken = self._pending
+            if not taken:
+                return
+            _apply_changes(self.classifier, taken)
+            with self._swapping:
+                self._pending = {key: last for key, last in self._pending.items() if taken.get(key) is not last}
+
     def compact(self) -> None:
-        """Write the classifier's current state and clear the journal."""
-        with self._lock:
+        """Write the classifier's current state, with all changes, and clear the journal."""
+        with self._recording:
+            self.apply()
             save_classifier(self.classifier, self.folder)
             self._journal.clear()
 
@@ -240,7 +319,7 @@ class IntentFolder:
 def read_classifier(folder: Path) -> IntentClassifier:
     """Read a classifier and its journal for prediction only; another process may have the folder open."""
     classifier = load_classifier(folder)
-    _apply_journal(classifier, read_entries(folder / _JOURNAL), folder / _JOURNAL)
+    _apply_changes(classifier, _last_changes(read_entries(folder / _JOURNAL), folder / _JOURNAL))
     return classifier
 
 
@@ -251,14 +330,8 @@ def read_examples(folder: Path) -> list[IntentPair]:
         pairs = [(example["text"], example["intent"]) for example in description["examples"]]
     except (KeyError, TypeError) as error:
         raise _damaged(folder, error) from error
-    examples = {(normalise_text(text), intent): (text, intent) for text, intent in pairs}
     journal = folder / _JOURNAL
-    for key, (pair, is_added) in _last_changes(read_entries(journal), journal).items():
-        if is_added:
-            examples.setdefault(key, pair)
-        else:
-            examples.pop(key, None)
-    return sorted(examples.values(), key=lambda pair: (pair[1] == OUT_OF_SCOPE, pair[1]))
+    return sort_pairs(_merge(pairs, _last_changes(read_entries(journal), journal)).values())
 
 
 def replace_classifier(classifier: IntentClassifier, folder: Path) -> None:
@@ -272,20 +345,60 @@ def _validate(examples: Sequence[IntentPair]) -> list[IntentPair]:
     return validate_pairs([text for text, _ in examples], [intent for _, intent in examples])
 
 
-def _apply_journal(classifier: IntentClassifier, entries: Sequence[dict[str, Any]], path: Path) -> None:
+def _make_change(examples: dict[IntentPair, IntentPair], change: ExampleChange, head: str) -> list[IntentPair]:
+    """Make a change in a dictionary of examples, and return those that are added or removed.
+
+    Raise IntentError if too few would be left; then nothing is changed.
+    """
+    if change.is_addition:
+        new: dict[IntentPair, IntentPair] = {}
+        for pair in change.pairs:
+            key = example_key(pair)
+            if key not in examples:
+                new.setdefault(key, pair)
+        examples |= new
+        return list(new.values())
+    keys = {key for pair in change.pairs if (key := example_key(pair)) in examples}
+    if change.intent is not None:
+        keys |= {key for key in examples if key[1] == change.intent}
+    if keys:
+        left = {key[1] for key in examples if key not in keys}
+        check_any_left(left)
+        if head == "logistic":
+            check_logistic(len(left - {OUT_OF_SCOPE}))
+    return [examples.pop(key) for key in keys]
+
+
+#: By the key of an example, its text and intent, and whether the last change adds it: that decides whether it exists.
+_LastChanges = dict[IntentPair, tuple[IntentPair, bool]]
+
+
+def _merge(pairs: Sequence[IntentPair], changes: _LastChanges) -> dict[IntentPair, IntentPair]:
+    """Return examples with changes, by their keys."""
+    examples = {example_key(pair): pair for pair in pairs}
+    for key, (pair, is_added) in changes.items():
+        if is_added:
+            examples.setdefault(key, pair)
+        else:
+            examples.pop(key, None)
+    return examples
+
+
+def _apply_changes(classifier: IntentClassifier, changes: _LastChanges) -> None:
     """Apply all changes at once."""
-    last = _last_changes(entries, path)
-    classifier.model_, _ = classifier.with_added([pair for pair, is_added in last.values() if is_added])
-    classifier.model_, _ = classifier.with_removed([pair for pair, is_added in last.values() if not is_added])
+    classifier.model_ = classifier.with_changes(
+        added=[pair for pair, is_added in changes.values() if is_added],
+        removed=[pair for pair, is_added in changes.values() if not is_added],
+    )
 
 
-def _last_changes(entries: Sequence[dict[str, Any]], path: Path) -> dict[IntentPair, tuple[IntentPair, bool]]:
-    """Return by example whether its last change adds it: that decides whether it exists."""
-    last: dict[IntentPair, tuple[IntentPair, bool]] = {}
+def _last_changes(entries: Sequence[Mapping[str, Any]], path: Path) -> _LastChanges:
+    """Return the last change of each example in entries of the journal."""
+    last: _LastChanges = {}
     for entry in entries:
         action = next((name for name in ("add", "remove") if name in entry), None)
         if action is None:
             raise IntentError(f"{path} contains an entry that neither adds nor removes ({entry}): remove that line")
         for text, intent in entry[action]:
-            last[normalise_text(text), intent] = (text, intent), action == "add"
+            last[example_key((text, intent))] = (text, intent), action == "add"
     return last

@@ -72,8 +72,8 @@ def serve_benchmark(
         )
     texts = sample_texts()
     peer = [sys.executable, "-m", "turnwise.cli.benchmarks.serving_peer", str(locate_model(model))]
-    commands = {SYNC: [*peer, "sync"], ASYNC: [*peer, "async"], TURNWISE: _serve_command(model)}
-    commands |= {f"{TURNWISE} {Path(each).name}": _serve_command(each) for each in also}
+    commands = {SYNC: [*peer, "sync"], ASYNC: [*peer, "async"], TURNWISE: serve_command(model)}
+    commands |= {f"{TURNWISE} {Path(each).name}": serve_command(each) for each in also}
     results: dict[tuple[str, int], list[LoadResult]] = {}
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
         work = Path(temporary)
@@ -81,7 +81,9 @@ def serve_benchmark(
         requests.write_text("".join(json.dumps({"inputs": [text]}) + "\n" for text in texts), encoding="utf-8")
         total = 1 + repeats * len(clients)
         progress("starting", 0, total)
-        addresses = {name: stack.enter_context(_running(command, work / name)) for name, command in commands.items()}
+        addresses = {
+            name: stack.enter_context(running_server(command, work / name)) for name, command in commands.items()
+        }
         compared = texts[:: len(texts) // 64]
         difference = _max_difference(addresses[TURNWISE], addresses[SYNC], compared)
         usage = _post(f"{addresses[TURNWISE]}v1/embeddings", {"input": compared})["usage"]
@@ -119,12 +121,13 @@ def sample_texts() -> list[str]:
     return list(texts)[:_TEXTS]
 
 
-def _serve_command(model: str) -> list[str]:
+def serve_command(model: str) -> list[str]:
+    """Return the command of the service on any free port."""
     return [sys.executable, "-c", "from turnwise.cli import main; main()", "serve", "--model", model, "--port", "0"]
 
 
 @contextlib.contextmanager
-def _running(command: Sequence[str], log: Path) -> Iterator[str]:
+def running_server(command: Sequence[str], log: Path) -> Iterator[str]:
     """Run a server and yield its address once it answers."""
     with log.open("w", encoding="utf-8") as errors:
         process = subprocess.Popen(command, stdout=errors, stderr=errors)

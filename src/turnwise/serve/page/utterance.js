@@ -107,7 +107,7 @@ export class UtteranceView {
   #add(text, intent) {
     const example = { text, intent };
     return attempt(async () => {
-      const { added } = await request("intents/examples", { body: { examples: [example] } });
+      const { added } = await request("intents/examples", { body: { examples: [example], wait: true } });
       if (added) toast(`Added as an example of ${intent}.`, ["Undo", () => this.#remove(example, false)]);
       else toast(`Already an example of ${intent}.`);
       await this.#changed();
@@ -116,7 +116,7 @@ export class UtteranceView {
 
   #remove(example, canUndo = true) {
     return attempt(async () => {
-      const { removed } = await request("intents/examples/remove", { body: { examples: [example] } });
+      const { removed } = await request("intents/examples/remove", { body: { examples: [example], wait: true } });
       const undo = canUndo ? ["Undo", () => this.#add(example.text, example.intent)] : null;
       toast(removed ? `${pluralise(removed, "example")} of ${example.intent} removed.` : "This example no longer exists.", undo);
       await this.#changed();

@@ -1,15 +1,18 @@
 """Intent detection, and the examples that it learns from."""
 
+import asyncio
 from collections import Counter
+from concurrent.futures import Future
 from typing import Annotated, Any
 
 from fastapi import Path, Response
 from pydantic import Field, model_validator
 
 from turnwise.assist.intents.decision import Decision
-from turnwise.assist.intents.storage import IntentFolder
+from turnwise.assist.intents.storage import ExampleChange
 from turnwise.core.dialogue import OUT_OF_SCOPE
-from turnwise.serve.errors import ServiceError, configured, error_responses
+from turnwise.serve.errors import ServiceError, configured, error_responses, unavailable
+from turnwise.serve.example_changes import RecordedChange
 from turnwise.serve.models import LoadedModels, ServedIntents
 from turnwise.serve.schemas import (
     ITEMS,
@@ -27,28 +30,44 @@ from turnwise.serve.schemas import (
 router = make_router("intents")
 
 #: The numbers of examples per intent, and the target false rejection rate; null: the classifier never abstains.
+#: `pending` is everywhere the number of examples that were added or removed, but that predictions do not take into
+#: account yet; `failure` says why the last recalibration failed, null: it did not.
 _IntentCount: Any = response_schema("IntentCount", intent=str, examples=int)
 IntentList = response_schema(
-    "IntentList", intents=list[_IntentCount], out_of_scope=int, head=str, false_rejection=float | None
+    "IntentList",
+    intents=list[_IntentCount],
+    out_of_scope=int,
+    head=str,
+    false_rejection=float | None,
+    pending=int,
+    failure=str | None,
 )
-Predictions = response_schema("Predictions", predictions=list[Decision])
+Predictions = response_schema("Predictions", predictions=list[Decision], pending=int)
 ExampleList = response_schema("ExampleList", intent=str, examples=list[str])
-AddedExamples = response_schema("AddedExamples", added=int, intents=int)  # new examples, and all intents
-RemovedExamples = response_schema("RemovedExamples", removed=int)
+AddedExamples = response_schema("AddedExamples", added=int, intents=int, pending=int)  # new examples, and all intents
+RemovedExamples = response_schema("RemovedExamples", removed=int, pending=int)
+
+_WAIT = Field(False, description="Whether to respond only when predictions take the change into account.")
 
 
 @router.get("/intents", response_model=IntentList, responses=error_responses(404))
 async def list_intents(context: Context) -> Response:
-    """Return all intents, sorted by name, with the number of their examples."""
+    """Return all intents, sorted by name, with the number of their examples on disk.
+
+    `pending` examples were added or removed, but predictions do not take them into account yet.
+    """
     with context.service.lease() as models:
-        classifier = _get_folder(models).classifier
-        counts = Counter(str(intent) for intent in classifier.labels_)
+        served = _get_intents(models)
+        counts = Counter(intent for _, intent in served.folder.examples)
+        out_of_scope = counts.pop(OUT_OF_SCOPE, 0)
         return json_response(
             {
                 "intents": [{"intent": intent, "examples": counts[intent]} for intent in sorted(counts)],
-                "out_of_scope": len(classifier.examples_of(OUT_OF_SCOPE)),
-                "head": classifier.head_,
-                "false_rejection": classifier.false_rejection,
+                "out_of_scope": out_of_scope,
+                "head": served.folder.classifier.head_,
+                "false_rejection": served.folder.classifier.false_rejection,
+                "pending": served.folder.pending,
+                "failure": served.changes.failure,
             }
         )
 
@@ -63,7 +82,10 @@ class PredictRequest(StrictModel, json_schema_extra={"example": {"texts": ["Wher
 
 @router.post("/intents/predict", response_model=Predictions, responses=error_responses(404))
 async def predict_intents(body: PredictRequest, context: Context) -> Response:
-    """Detect the intent of each text, or abstain; with score, runner-up, nearest examples and a reason."""
+    """Detect the intent of each text, or abstain; with score, runner-up, nearest examples and a reason.
+
+    `pending` examples were added or removed, but these predictions do not take them into account yet.
+    """
     context.check_texts(body.texts, "texts")
     context.record.texts = len(body.texts)
     with context.service.lease() as models:
@@ -72,10 +94,11 @@ async def predict_intents(body: PredictRequest, context: Context) -> Response:
         result = await context.encode(served.batcher, list(body.texts), max_length=classifier.max_length)
 
         def decide() -> Response:
+            pending = served.folder.pending
             decisions = classifier.decide(
                 body.texts, neighbours=body.neighbours, several=body.several, vectors=result.vectors
             )
-            return json_response({"predictions": decisions})
+            return json_response({"predictions": decisions, "pending": pending})
 
         return await context.service.in_thread(decide)
 
@@ -93,7 +116,7 @@ async def list_examples(
 ) -> Response:
     """Return the examples of an intent; those of `out_of_scope` are texts to abstain from."""
     with context.service.lease() as models:
-        texts = [text for text, _ in _get_folder(models).classifier.examples_of(intent)]
+        texts = [text for text, other in _get_intents(models).folder.examples if other == intent]
         if not texts:
             raise ServiceError(404, f"there is no intent {intent!r}: see GET /intents", code="no_such_intent")
         return json_response({"intent": intent, "examples": texts})
@@ -105,23 +128,21 @@ class AddExamplesRequest(
     """Examples to add."""
 
     examples: Annotated[list[IntentExample], ITEMS]
+    wait: bool = _WAIT
 
 
 @router.post("/intents/examples", response_model=AddedExamples, responses=error_responses(404, 409))
 async def add_examples(body: AddExamplesRequest, context: Context) -> Response:
     """Add examples, also of new intents, without retraining; they are on disk when the response is sent.
 
-    Examples of the intent `out_of_scope` are texts to abstain from.
+    Examples of the intent `out_of_scope` are texts to abstain from. Predictions take new examples into account once
+    the classifier has been recalibrated in the background, usually within seconds; `wait` waits for that.
     """
     context.check_texts([each.text for each in body.examples], "examples")
     context.record.texts = len(body.examples)
-
-    def add(models: LoadedModels) -> dict[str, int]:
-        folder = _get_folder(models)
-        added = folder.add([(each.text, each.intent) for each in body.examples])
-        return {"added": added, "intents": len(folder.classifier.classes_)}
-
-    return json_response(await context.service.change(add))
+    change = ExampleChange.addition([(each.text, each.intent) for each in body.examples])
+    recorded, pending = await _change(context, change, wait=body.wait)
+    return json_response({"added": recorded.count, "intents": recorded.intents, "pending": pending})
 
 
 class RemoveExamplesRequest(
@@ -135,6 +156,7 @@ class RemoveExamplesRequest(
 
     examples: Annotated[list[IntentExample], ITEMS] = Field(default_factory=list)
     intent: Annotated[str, Field(max_length=200)] = ""
+    wait: bool = _WAIT
 
     @model_validator(mode="before")
     @classmethod
@@ -146,22 +168,39 @@ class RemoveExamplesRequest(
 
 @router.post("/intents/examples/remove", response_model=RemovedExamples, responses=error_responses(404, 409))
 async def remove_examples(body: RemoveExamplesRequest, context: Context) -> Response:
-    """Remove examples, or an intent with all of them; the change is on disk when the response is sent."""
+    """Remove examples, or an intent with all of them; the change is on disk when the response is sent.
+
+    Predictions take it into account once the classifier has been recalibrated in the background; `wait` waits for that.
+    """
     context.check_texts([each.text for each in body.examples], "examples")
     context.record.texts = len(body.examples)
+    change = ExampleChange.removal([(each.text, each.intent) for each in body.examples], body.intent or None)
+    recorded, pending = await _change(context, change, wait=body.wait)
+    return json_response({"removed": recorded.count, "pending": pending})
 
-    def remove(models: LoadedModels) -> dict[str, int]:
-        folder = _get_folder(models)
-        if body.examples:
-            return {"removed": folder.remove([(each.text, each.intent) for each in body.examples])}
-        return {"removed": folder.remove(intent=body.intent)}
 
-    return json_response(await context.service.change(remove))
+async def _change(context: Context, change: ExampleChange, *, wait: bool) -> tuple[RecordedChange, int]:
+    """Write a change to disk, and return it with the number of pending examples."""
+
+    def submit(models: LoadedModels) -> tuple[ServedIntents, Future[RecordedChange]]:
+        served = _get_intents(models)
+        if served.folder.pending > context.service.settings.limits.queue:
+            context.service.metrics.refused.inc()
+            raise unavailable("too many examples are waiting to be encoded: try again in 1 s", "queue_full")
+        return served, served.changes.submit(change)
+
+    served, submitted = await context.service.change(submit)
+    recorded = await asyncio.wrap_future(submitted)
+    if wait:
+        try:
+            await asyncio.shield(asyncio.wrap_future(recorded.applied))  # others wait for the same recalibration
+        except Exception as error:
+            message = (
+                "the change is on disk, but the classifier could not be recalibrated: see `failure` in GET /intents"
+            )
+            raise ServiceError(500, message, code="not_recalibrated") from error
+    return recorded, served.folder.pending
 
 
 def _get_intents(models: LoadedModels) -> ServedIntents:
     return configured(models.intents, "intents", "--intents FOLDER")
-
-
-def _get_folder(models: LoadedModels) -> IntentFolder:
-    return _get_intents(models).folder

@@ -3,13 +3,15 @@
 import logging
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from fastapi import Response
 from starlette.responses import HTMLResponse
 
-from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.intents.examples import IntentPair
 from turnwise.assist.labelling.labelling import Labelling
+from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import TurnwiseError
 from turnwise.serve.errors import ServiceError, configured, error_responses, text_response, unavailable
 from turnwise.serve.models import REPORT, LoadedModels
@@ -81,22 +83,22 @@ async def overview(context: Context) -> Response:
 
 def _overview(models: LoadedModels) -> dict[str, Any]:
     return {
-        "intents": None if models.intents is None else _intents_overview(models.intents.folder.classifier),
+        "intents": None if models.intents is None else _intents_overview(models.intents.folder.examples),
         "answers": None if models.responder is None else len(models.responder),
         "conversations": None if models.conversations is None else len(models.conversations),
         "map": None if models.labelling is None else _map_overview(models.labelling),
     }
 
 
-def _intents_overview(classifier: IntentClassifier) -> dict[str, Any]:
-    counts = Counter(str(intent) for intent in classifier.labels_)
+def _intents_overview(examples: Sequence[IntentPair]) -> dict[str, Any]:
+    counts = Counter(intent for _, intent in examples if intent != OUT_OF_SCOPE)
     largest, count = min(counts.items(), key=lambda item: (-item[1], item[0]))
     return {
         "intents": len(counts),
         "examples": counts.total(),
         "largest": largest,
         "largest_examples": count,
-        "example": classifier.examples_of(largest)[0][0],
+        "example": next(text for text, intent in examples if intent == largest),
     }
 
 
