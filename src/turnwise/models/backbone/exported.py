@@ -135,17 +135,9 @@ class ExportedModel(ABC):
     hidden: int  # the size of a vector
     digest: str  # equal for equal models
 
+    @abstractmethod
     def run(self, sequences: RaggedTokens) -> Vectors:
         """Return vectors (sequences, hidden), not normalised, of sequences that have at least one token each."""
-        vectors = np.empty((len(sequences), self.hidden), np.float32)
-        for length in np.unique(sequences.lengths):
-            rows = np.flatnonzero(sequences.lengths == length)
-            vectors[rows] = self.run_rows(sequences.take(rows).tokens.astype(np.int64).reshape(len(rows), length))
-        return vectors
-
-    @abstractmethod
-    def run_rows(self, ids: npt.NDArray[np.int64]) -> Vectors:
-        """Return vectors (rows, hidden), not normalised, of token ids (rows, length) without padding."""
 
     @abstractmethod
     def save(self, folder: Path, normalise: bool) -> None:
@@ -178,8 +170,16 @@ class OnnxGraph(ExportedModel):
         """Load the graph of a folder that `turnwise export` wrote."""
         return cls(folder / ONNX_FILE)
 
-    def run_rows(self, ids: npt.NDArray[np.int64]) -> Vectors:
-        """Return vectors (rows, hidden), not normalised."""
+    def run(self, sequences: RaggedTokens) -> Vectors:
+        """Return vectors (sequences, hidden), not normalised; the graph is run once per length, without padding."""
+        vectors = np.empty((len(sequences), self.hidden), np.float32)
+        for length in np.unique(sequences.lengths):
+            rows = np.flatnonzero(sequences.lengths == length)
+            vectors[rows] = self._run_rows(sequences.take(rows).tokens.astype(np.int64).reshape(len(rows), length))
+        return vectors
+
+    def _run_rows(self, ids: npt.NDArray[np.int64]) -> Vectors:
+        """Return vectors (rows, hidden) of token ids (rows, length)."""
         values = dict(zip(ONNX_INPUTS, (ids, np.ones_like(ids), np.zeros_like(ids)), strict=True))
         (vectors,) = self._session.run([self._output], {name: values[name] for name in self._inputs})
         return np.asarray(vectors, np.float32)
@@ -252,10 +252,18 @@ class StaticTable(ExportedModel):
             raise BackboneError(f"cannot load the model {folder}: {_first_line(error)}") from error
         return cls(_read_table(folder, tensors), tokenizer, folder)
 
-    def run_rows(self, ids: npt.NDArray[np.int64]) -> Vectors:
-        """Return vectors (rows, hidden), not normalised."""
-        sums = self._table[ids].sum(1)
-        return np.asarray(sums[:, :-1] / np.maximum(sums[:, -1:], 1))
+    def run(self, sequences: RaggedTokens) -> Vectors:
+        """Return vectors (sequences, hidden), not normalised."""
+        # add the first tokens of all sequences, then the second ones, and so on: the sums stay in the processor's cache
+        order = np.argsort(-sequences.lengths, kind="stable")
+        starts, lengths = sequences.starts[order], sequences.lengths[order]
+        sums = self._table[sequences.tokens[starts]]
+        for position in range(1, int(lengths[0])):
+            longer = int(np.searchsorted(-lengths, -position))
+            sums[:longer] += self._table[sequences.tokens[starts[:longer] + position]]
+        vectors = np.empty((len(sequences), self.hidden), np.float32)
+        vectors[order] = sums[:, :-1] / np.maximum(sums[:, -1:], 1)
+        return vectors
 
     def save(self, folder: Path, normalise: bool) -> None:
         """Write the table, and the files that model2vec and sentence-transformers need."""
