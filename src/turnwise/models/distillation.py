@@ -2,8 +2,13 @@
 
 Each token of the vocabulary is encoded by itself, the vectors are reduced by PCA and weighted by the token's rarity,
 estimated from its rank in the vocabulary (Zipf's law, SIF weights). A text's vector is the mean of its tokens'. Words
-of a corpus that the vocabulary lacks can be added as tokens. With texts of a corpus, the table is fitted to them: the
-means approximate the encoder's vectors of the texts.
+of a corpus that the vocabulary lacks can be added as tokens. With texts of a corpus, the table is fitted to them in two
+steps:
+
+1. Ridge regression from sums of token vectors to the encoder's vectors of the texts. It shrinks towards model2vec's
+   table, so rows of rare tokens change little.
+2. Gradient descent on the similarities: within a batch, the distribution of a text over the other texts (the softmax
+   of cosines) approximates the encoder's.
 """
 
 import logging
@@ -17,8 +22,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import nn
-from torch.nn.functional import cosine_similarity, embedding_bag
+from torch.nn.functional import embedding_bag, kl_div, normalize
 from transformers import PreTrainedTokenizerFast
 
 from turnwise.core.dialogue import Dialogue
@@ -42,8 +48,11 @@ _SIF_COEFFICIENT = 1e-4
 #: Tokens that no text has.
 _UNUSED = re.compile(r"\[unused\d+\]")
 
-#: The fit: epochs, the smallest and largest batch, and the learning rate.
-_EPOCHS, _MIN_BATCH, _MAX_BATCH, _LEARNING_RATE = 10, 16, 256, 3e-4
+#: The ridge regression: its penalty, and the iterations of conjugate gradients.
+_RIDGE_PENALTY, _RIDGE_ITERATIONS = 0.5, 10
+
+#: The fit of similarities: epochs, texts per batch, the initial learning rate, and the temperature of the softmax.
+_EPOCHS, _BATCH, _LEARNING_RATE, _TEMPERATURE = 3, 512, 5e-4, 0.05
 
 #: The least number of occurrences of a corpus word that becomes a token.
 _MIN_COUNT = 5
@@ -143,38 +152,88 @@ def _fit_to_texts(
     texts: Sequence[str],
     progress: Progress,
 ) -> Vectors:
-    """Return a table whose means over the tokens of texts have the directions of the encoder's centred vectors."""
+    """Return a table whose means over the tokens of texts have the similarities of the encoder's vectors."""
     targets = encoder.encode(
         texts, normalise=True, progress=lambda _, done, total=None: progress("encoding texts", done, total)
     )
-    targets -= targets.mean(0)
+    tokens = _known_tokens(tokenise(tokenizer, texts), tokenizer.unk_token_id)
+    rows = np.flatnonzero(tokens.lengths)
+    tokens, targets = tokens.take(rows), targets[rows]
+    centred = targets - targets.mean(0)
     # principal components of the texts, not of the tokens
-    components = np.linalg.eigh(targets.T @ targets)[1][:, ::-1][:, :size]
+    components = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :size]
     initial = (vectors - vectors.mean(0)) @ components * weights
-    table = torch.from_numpy(initial / np.linalg.norm(initial, axis=1).mean())
-    return _optimise(table, tokenise(tokenizer, texts), torch.from_numpy(targets @ components), progress)
+    table = _fit_vectors(initial, tokens, centred @ components)
+    return _fit_similarities(table, tokens, targets, progress)
 
 
-def _optimise(initial: torch.Tensor, tokens: RaggedTokens, targets: torch.Tensor, progress: Progress) -> Vectors:
-    """Maximise the cosine of token means with their targets; rows of tokens that no text has do not change."""
-    table = nn.Parameter(initial)
+def _known_tokens(tokens: RaggedTokens, unknown: int | None) -> RaggedTokens:
+    """Return sequences without the unknown token, which does not count."""
+    known = tokens.tokens != (-1 if unknown is None else unknown)
+    sequences = np.repeat(np.arange(len(tokens)), tokens.lengths)[known]
+    return RaggedTokens(tokens.tokens[known], np.bincount(sequences, minlength=len(tokens)))
+
+
+def _fit_vectors(initial: Vectors, tokens: RaggedTokens, targets: Vectors) -> Vectors:
+    """Return the ridge regression from texts to targets; the penalty is the distance from the scaled initial table.
+
+    A text is the sum of its tokens' vectors over the square root of their number. This is between the mean, by which
+    long texts would have too short vectors, and the sum, by which they would have too long ones.
+    """
+    scale = np.repeat(1 / np.sqrt(tokens.lengths), tokens.lengths).astype(np.float32)
+    ends = np.append(tokens.starts, len(tokens.tokens))
+    texts = sparse.csr_array((scale, tokens.tokens, ends), shape=(len(tokens), len(initial)))
+    columns = texts.T.tocsr()
+    predicted = texts @ initial
+    start = initial * ((predicted * targets).sum() / max((predicted**2).sum(), 1e-12))
+    # conjugate gradients for (XᵀX + penalty) change = Xᵀ(targets - X start), preconditioned by the diagonal
+    change = np.zeros_like(start)
+    residual = columns @ (targets - texts @ start)
+    diagonal = (columns**2).sum(1)[:, None] + _RIDGE_PENALTY
+    direction = residual / diagonal
+    error = (residual * direction).sum(0)
+    for _ in range(_RIDGE_ITERATIONS):
+        product = columns @ (texts @ direction) + _RIDGE_PENALTY * direction
+        step = error / np.maximum((direction * product).sum(0), 1e-12)
+        change += step * direction
+        residual -= step * product
+        scaled = residual / diagonal
+        before, error = error, (residual * scaled).sum(0)
+        direction = scaled + error / np.maximum(before, 1e-12) * direction
+    table: Vectors = (start + change).astype(np.float32)
+    return table
+
+
+def _fit_similarities(initial: Vectors, tokens: RaggedTokens, targets: Vectors, progress: Progress) -> Vectors:
+    """Fit the cosines of token means to those of targets of length 1; rows of tokens that no text has do not change.
+
+    The loss is the Kullback-Leibler divergence of the softmax over the other texts of a batch.
+    """
+    table, expected = nn.Parameter(torch.from_numpy(initial)), torch.from_numpy(targets)
     optimiser = torch.optim.SparseAdam([table], lr=_LEARNING_RATE)
-    non_empty = np.flatnonzero(tokens.lengths)
-    size = min(max(len(non_empty) // 100, _MIN_BATCH), _MAX_BATCH)
-    generator, steps = np.random.default_rng(0), -(-len(non_empty) // size)
-    for number in range(_EPOCHS * steps):
-        if number % steps == 0:
-            order = generator.permutation(non_empty)
-        rows = order[number % steps * size :][:size]
-        batch = tokens.take(rows)
-        ids, starts = torch.from_numpy(batch.tokens).long(), torch.from_numpy(batch.starts)
-        means = embedding_bag(ids, table, starts, mode="mean", sparse=True)
-        loss = 1 - cosine_similarity(means, targets[rows]).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        progress("fitting", number + 1, _EPOCHS * steps)
+    batches = -(-len(tokens) // _BATCH)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1, 1e-3, total_iters=_EPOCHS * batches)
+    generator = np.random.default_rng(0)
+    for epoch in range(_EPOCHS):
+        for number, rows in enumerate(np.array_split(generator.permutation(len(tokens)), batches)):
+            batch = tokens.take(rows)
+            ids, starts = torch.from_numpy(batch.tokens).long(), torch.from_numpy(batch.starts)
+            means = normalize(embedding_bag(ids, table, starts, mode="mean", sparse=True))
+            loss = kl_div(
+                _log_neighbours(means), _log_neighbours(expected[rows]), reduction="batchmean", log_target=True
+            )
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+            progress("fitting", epoch * batches + number + 1, _EPOCHS * batches)
     return table.detach().numpy()
+
+
+def _log_neighbours(vectors: torch.Tensor) -> torch.Tensor:
+    """Return the logarithm of the softmax of each vector's cosines with the others; its own counts as very low."""
+    similarities = vectors @ vectors.T / _TEMPERATURE
+    return similarities.fill_diagonal_(-1e4).log_softmax(1)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from turnwise.core.dialogue import USER, Turn, turn_texts
 from turnwise.core.files import read_json, write_json
@@ -272,18 +273,9 @@ class Encoder(ABC):
         progress: Progress,
     ) -> Vectors:
         """Return vectors without compression."""
-        vectors = np.empty((len(items), self.hidden), np.float32)
-        first = 0
-        for sequences in self._tokenise_ahead(items, max_length):
-
-            def report(what: str, done: int, total: int | None = None, before: int = first) -> None:
-                progress(what, before + done, len(items))
-
-            vectors[first : first + len(sequences)] = self.encode_sequences(
-                sequences, normalise=normalise, batch_tokens=batch_tokens, progress=report
-            )
-            first += len(sequences)
-        return vectors
+        return self._encode_portions(
+            self._tokenise_ahead(items, max_length), len(items), normalise, batch_tokens, progress
+        )
 
     def _tokenise_ahead(self, items: Sequence[TextOrTurns], max_length: int | None) -> Iterator[RaggedTokens]:
         """Yield the token sequences of inputs in portions; a thread tokenises the next ones in the meantime."""
@@ -311,20 +303,38 @@ class Encoder(ABC):
         progress: Progress = silent,
     ) -> Vectors:
         """Return vectors (sequences, hidden) of token sequences from `tokenise`, without compression; see `encode`."""
-        vectors = np.zeros((len(sequences), self.hidden), np.float32)
         unit = self.normalise if normalise is None else normalise
-        # by token length: sequences of a pass are similar, and the longest come last, when memory is warm
-        ragged = RaggedTokens.of(sequences)
-        lengths = ragged.lengths
-        order = np.argsort(lengths, kind="stable")
-        order = order[lengths[order] > 0]  # without any token (some tokenizers add no special ones): zeros
-        done = len(sequences) - len(order)
-        ranges = token_batches(lengths[order], batch_tokens or self._batch_tokens)
-        batches = [order[start:end] for start, end in ranges]
-        for rows, encoded in zip(batches, self._encode_batches(map(ragged.take, batches), unit), strict=True):
+        return self._encode_portions([RaggedTokens.of(sequences)], len(sequences), unit, batch_tokens, progress)
+
+    def _encode_portions(
+        self,
+        portions: Iterable[RaggedTokens],
+        total: int,
+        normalise: bool,
+        batch_tokens: int | None,
+        progress: Progress,
+    ) -> Vectors:
+        """Return vectors (total, hidden) of the sequences of all portions; a portion is read when it is needed."""
+        vectors = np.zeros((total, self.hidden), np.float32)  # those without any token stay as they are
+        rows_of_batches: deque[npt.NDArray[np.int64]] = deque()
+
+        def batches() -> Iterator[RaggedTokens]:
+            first = 0
+            for portion in portions:
+                # by token length: sequences of a pass are similar, and the longest come last, when memory is warm
+                order = np.argsort(portion.lengths, kind="stable")
+                order = order[portion.lengths[order] > 0]
+                for start, end in token_batches(portion.lengths[order], batch_tokens or self._batch_tokens):
+                    rows_of_batches.append(first + order[start:end])
+                    yield portion.take(order[start:end])
+                first += len(portion)
+
+        done = 0
+        for encoded in self._encode_batches(batches(), normalise):
+            rows = rows_of_batches.popleft()
             vectors[rows] = encoded
             done += len(rows)
-            progress("encoding", done, len(sequences))
+            progress("encoding", done, total)
         return vectors
 
     def _encode_batches(self, batches: Iterable[RaggedTokens], normalise: bool) -> Iterator[Vectors]:

@@ -1,7 +1,7 @@
 """The trainable encoder: a transformer, pooling, and semantic compression, run by torch."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,12 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.files import write_json
-from turnwise.core.progress import Progress, silent
+from turnwise.core.progress import Progress
 from turnwise.core.types import Vectors
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.backbone import Backbone, PoolerLayer, choose_device, evaluation_mode, pool
 from turnwise.models.backbone.inputs import TurnStyle
-from turnwise.models.backbone.ragged import RaggedTokens, Tokens
+from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import BackboneError, Pooling, write_dense, write_modules
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Architecture, Encoder, EncoderConfig, Precision
@@ -93,19 +93,16 @@ class TrainableEncoder(Encoder, nn.Module):
         vectors = pool(states, stream, self.pooling)
         return vectors if self.pooler is None else self.pooler(vectors)
 
-    def encode_sequences(
+    def _encode_portions(
         self,
-        sequences: Sequence[Tokens],
-        *,
-        normalise: bool | None = None,
-        batch_tokens: int | None = None,
-        progress: Progress = silent,
+        portions: Iterable[RaggedTokens],
+        total: int,
+        normalise: bool,
+        batch_tokens: int | None,
+        progress: Progress,
     ) -> Vectors:
-        """Return vectors of token sequences, see `Encoder`; dropout is off."""
         with evaluation_mode(self):
-            return super().encode_sequences(
-                sequences, normalise=normalise, batch_tokens=batch_tokens, progress=progress
-            )
+            return super()._encode_portions(portions, total, normalise, batch_tokens, progress)
 
     def _encode_batch(self, batch: RaggedTokens) -> Vectors:
         vectors: Vectors = self._compute(batch).cpu().numpy()
