@@ -21,6 +21,7 @@ from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling, locate_model
 from turnwise.models.encoder import Encoder
+from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.trainable_encoder import TrainableEncoder
 
 Folder = Callable[[str], Path]
@@ -293,6 +294,16 @@ def test_tokenising_in_batches_keeps_the_order(tiny: Encoder, monkeypatch: pytes
     expected = tiny.encode(texts)
     monkeypatch.setattr("turnwise.models.encoder.TOKENISE_BATCH", 5)
     same(tiny.encode(texts), expected)
+
+
+def test_half_precision_is_close_and_has_its_own_fingerprint(tiny_folder: Folder) -> None:
+    exact = Encoder.load(tiny_folder("bert"), device="cpu")
+    half = Encoder.load(tiny_folder("bert"), device="cpu", precision="bfloat16")
+    vectors, expected = half.encode(TEXTS, normalise=True), exact.encode(TEXTS, normalise=True)
+    assert vectors.dtype == np.float32
+    assert 0 < np.abs(vectors - expected).max() < 0.05
+    assert encoder_fingerprint(half) != encoder_fingerprint(exact)  # caches keep them apart
+    assert half.identify().fingerprint == exact.identify().fingerprint  # an index can be read with either
 
 
 def test_encoding_is_deterministic_and_restores_training_mode(tiny: Encoder) -> None:

@@ -24,6 +24,7 @@ from turnwise.core.dialogue import Turn
 from turnwise.core.imports import MissingPackageError
 from turnwise.corpus.store import read_corpus
 from turnwise.models import export as export_module
+from turnwise.models.backbone import exported as exported_module
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.exported import ONNX_FILE
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer
@@ -149,6 +150,18 @@ def test_exported_model_accepts_the_same_inputs(exported: Pair) -> None:
     np.testing.assert_array_equal(graph.encode("a table"), graph.encode(["a table"]))
 
 
+def test_threads_share_the_work(exported: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exported_module, "_RUN_TOKENS", 10)
+    rows = sequences([4, 9, 9, 2, 20, 4, 4, 4, 11])
+    alone = np.concatenate([exported.graph.encode_sequences([row]) for row in rows])
+    np.testing.assert_allclose(exported.graph.encode_sequences(rows), alone, atol=1e-6, rtol=0)
+
+
+def test_precision_of_an_export_is_fixed(exported: Pair) -> None:
+    with pytest.raises(BackboneError, match="its precision is fixed: leave 'float16' out"):
+        Encoder.load(exported.folder, precision="float16")
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(1, 60))
 def test_vector_does_not_depend_on_the_batch(exported: Pair, lengths: list[int], budget: int) -> None:
@@ -234,6 +247,20 @@ def test_turn_style_survives_export(tiny_folder: Folder, tmp_path: Path) -> None
     actual = pair.graph.encode(conversations)
     np.testing.assert_allclose(actual, pair.encoder.encode(conversations), atol=1e-4)
     assert np.abs(actual[0] - actual[1]).max() > 1e-2
+
+
+def test_int8_is_calibrated_on_given_texts(exported: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = exported.folder / ONNX_FILE
+    monkeypatch.setattr(export_module, "_write_graph", lambda _, path: shutil.copyfile(graph, path))
+    for name, texts in (("few", ["hotel"]), ("many", random_texts(40))):
+        export(exported.encoder, tmp_path / name, "onnx-int8", texts=texts)
+    rows = sequences([4, 9, 9, 2, 20])
+    expected = exported.encoder.encode_sequences(rows, normalise=True)
+    few, many = (
+        (Encoder.load(tmp_path / name).encode_sequences(rows, normalise=True) * expected).sum(1).mean()
+        for name in ("few", "many")
+    )
+    assert few < many  # the ranges of one word are too narrow
 
 
 # ---- what can be done with it, and what not

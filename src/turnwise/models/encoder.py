@@ -138,6 +138,7 @@ class Encoder(ABC):
         training_data: what is known of the texts that it was trained on; None: nothing.
         name: what it was loaded as, for messages; empty if it was not loaded.
         origin: of an ONNX graph, the fingerprint of the weights that it was exported from; None: unknown.
+        precision: of matrix products in `encode`.
     """
 
     def __init__(self, pooling: Pooling, max_length: int, normalise: bool, style: TurnStyle, marks: SlotMarks):
@@ -150,6 +151,7 @@ class Encoder(ABC):
         self.training_data: TrainingData | None = None
         self.name = ""
         self.origin: str | None = None
+        self.precision: Precision = "float32"
 
     # ---- what it runs
 

@@ -137,9 +137,10 @@ class EncoderIdentity:
 def encoder_fingerprint(encoder: "Encoder") -> str:
     """Return a hash of all that determines an encoder's vectors: weights, vocabulary and settings."""
     settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
+    precision = "" if encoder.precision == "float32" else encoder.precision
     compression = "" if encoder.compression is None else encoder.compression.description()
     definition = (encoder.configuration(), _tokenizer_text(encoder.tokenizer))
-    return encoder.digest(repr(settings), *definition, compression)
+    return encoder.digest(repr(settings), *definition, compression, precision)
 
 
 def index_fingerprint(encoder: "Encoder", max_length: int | None = None) -> str:

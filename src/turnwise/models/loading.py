@@ -20,7 +20,7 @@ from turnwise.core.vectors import normalise_vectors
 from turnwise.corpus.membership import TrainingData
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.source import Pooling, is_reranker, locate_model
-from turnwise.models.encoder import COMPRESSION, Architecture, Encoder
+from turnwise.models.encoder import COMPRESSION, Architecture, Encoder, Precision
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.identity import digest_model, encoder_fingerprint, reranker_fingerprint
 from turnwise.models.model_card import short_name
@@ -77,7 +77,9 @@ def register_postprocessor(name: str, fit: FitPostprocessor) -> None:
 # ---- loading
 
 
-def load_model(name: str, pooling: Pooling | None = None, compressed: bool = False) -> ModelUnderTest:
+def load_model(
+    name: str, pooling: Pooling | None = None, compressed: bool = False, precision: Precision = "float32"
+) -> ModelUnderTest:
     """Load a model by its name.
 
     Args:
@@ -86,8 +88,11 @@ def load_model(name: str, pooling: Pooling | None = None, compressed: bool = Fal
             'glove:FILE'; 'module:function' for a Python function from a list of texts to an array.
         pooling: replaces the model's own.
         compressed: apply semantic compression, as configured in the model's folder.
+        precision: of matrix products in encoding; see `Encoder.load`.
     """
     scheme, _, rest = name.partition(":")
+    if rest and precision != "float32":
+        raise ModelError(f"{name} runs in its own precision: leave {precision} out")
     if compressed and (rest or pooling is not None):
         raise ModelError(
             f"{name} cannot be compressed: that takes a folder that `turnwise train` wrote, pooled as it was trained"
@@ -96,20 +101,24 @@ def load_model(name: str, pooling: Pooling | None = None, compressed: bool = Fal
         return wrap_model(_LOADERS[scheme](rest), name)
     if rest and not Path(name).exists():
         return wrap_model(_import_function(name), name)
-    return load_folder(name, name, pooling, compressed)
+    return load_folder(name, name, pooling, compressed, precision)
 
 
 def load_folder(
-    folder: str | Path, name: str, pooling: Pooling | None = None, compressed: bool = False
+    folder: str | Path,
+    name: str,
+    pooling: Pooling | None = None,
+    compressed: bool = False,
+    precision: Precision = "float32",
 ) -> ModelUnderTest:
     """Load a re-ranker, or an encoder with the templates in its folder; see `load_model`. `name` is for reports."""
     if is_reranker(locate_model(folder)):
-        if pooling is not None or compressed:
-            raise ModelError(f"{name} is a re-ranker: it gives no vectors that could be pooled or compressed")
+        if pooling is not None or compressed or precision != "float32":
+            raise ModelError(f"{name} is a re-ranker: pooling, compression and precision are options of encoders")
         from turnwise.models.reranker import Reranker
 
         return wrap_model(Reranker.load(folder), name)
-    encoder = Encoder.load(folder, pooling=pooling, compressed=compressed)
+    encoder = Encoder.load(folder, pooling=pooling, compressed=compressed, precision=precision)
     if compressed:  # fine-tuning would not see the compression
         return replace(wrap_model(encoder, f"{name}, compressed"), trainable=None)
     model = wrap_model(encoder, name)

@@ -32,7 +32,6 @@ class TrainableEncoder(Encoder, nn.Module):
     Attributes:
         backbone: the transformer.
         pooler: SimCSE's layer for the pooling 'cls-mlp'.
-        precision: of matrix products in `encode`.
     """
 
     def __init__(
@@ -49,7 +48,6 @@ class TrainableEncoder(Encoder, nn.Module):
         Encoder.__init__(self, pooling, longest, normalise, style, marks)
         self.backbone = backbone
         self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" else None
-        self.precision: Precision = "float32"
 
     @property
     def hidden(self) -> int:

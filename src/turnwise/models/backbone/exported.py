@@ -41,7 +41,7 @@ ONNX_VECTOR = "sentence_embedding"
 ONNX_UNNORMALISED = "pooled"
 
 #: Tokens of one run of a graph.
-_RUN_TOKENS = 1024
+_RUN_TOKENS = 512
 
 _TOKENIZER_FILE = "tokenizer.json"
 _TOKENIZER_SETTINGS = "tokenizer_config.json"
