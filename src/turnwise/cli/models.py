@@ -196,9 +196,13 @@ def export_command(
         encoder = turnwise.Encoder.load(model, device="cpu", pooling=pooling, compressed=compressed)
         options: dict[str, Any] = {"dimensions": dimensions or _DIMENSIONS}
         if corpus is not None:
-            limits = (_WORDS, _TEXTS) if format == "static" else (0, CALIBRATION_TEXTS)
-            given = [limit if value is None else value for limit, value in zip(limits, (words, texts), strict=True)]
-            options["words"], options["texts"] = sample_corpus(turnwise.read_corpus(corpus), *given, progress)
+            default_words, default_texts = (_WORDS, _TEXTS) if format == "static" else (0, CALIBRATION_TEXTS)
+            options["words"], options["texts"] = sample_corpus(
+                turnwise.read_corpus(corpus),
+                default_words if words is None else words,
+                default_texts if texts is None else texts,
+                progress,
+            )
         result = export(encoder, out, format, **options, overwrite=force, progress=progress)
     data = {
         "folder": str(result.folder),
