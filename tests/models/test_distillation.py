@@ -308,12 +308,6 @@ def test_fit_of_similarities_recovers_a_table_and_keeps_unused_rows(monkeypatch:
     assert reports[-1] == (40, 40) and len(reports) == 40  # two batches per epoch
 
 
-def test_fit_does_not_count_unknown_tokens() -> None:
-    tokens = RaggedTokens(np.array([7, 3, 7, 7, 5], np.int32), np.array([2, 2, 0, 1]))
-    assert [each.tolist() for each in distilling._known_tokens(tokens, 7)] == [[3], [], [], [5]]
-    assert [each.tolist() for each in distilling._known_tokens(tokens, None)] == [[7, 3], [7, 7], [], [5]]
-
-
 def test_fit_ignores_texts_without_tokens(tiny_folder: Folder) -> None:
     table = distil(make_encoder(tiny_folder("bert")), dimensions=8, texts=["", "  ", "hotel now", "a taxi"])
     assert np.isfinite(table.encode(TEXTS)).all()

@@ -24,6 +24,27 @@ def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vector_cache, "PORTION", 3)
 
 
+class GpuEncoder(RandomEncoder):
+    """Says that it runs on a GPU, and records the sizes of calls."""
+
+    device = "cuda:0"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def encode(self, inputs, *, normalise=None, max_length=None):  # type: ignore[no-untyped-def]
+        self.sizes.append(len(inputs))
+        return super().encode(inputs, normalise=normalise, max_length=max_length)
+
+
+@pytest.mark.usefixtures("small_portions")
+def test_calls_are_larger_on_a_gpu() -> None:
+    encoder = GpuEncoder()
+    VectorCache(encoder).encode([f"text {number}" for number in range(100)], normalise=False)
+    assert encoder.sizes == [48, 48, 4]
+
+
 class InterruptedEncoder(RandomEncoder):
     """Is interrupted after a number of inputs."""
 

@@ -156,7 +156,7 @@ def _fit_to_texts(
     targets = encoder.encode(
         texts, normalise=True, progress=lambda _, done, total=None: progress("encoding texts", done, total)
     )
-    tokens = _known_tokens(tokenise(tokenizer, texts), tokenizer.unk_token_id)
+    tokens = tokenise(tokenizer, texts).without(tokenizer.unk_token_id)
     rows = np.flatnonzero(tokens.lengths)
     tokens, targets = tokens.take(rows), targets[rows]
     centred = targets - targets.mean(0)
@@ -165,13 +165,6 @@ def _fit_to_texts(
     initial = (vectors - vectors.mean(0)) @ components * weights
     table = _fit_vectors(initial, tokens, centred @ components)
     return _fit_similarities(table, tokens, targets, progress)
-
-
-def _known_tokens(tokens: RaggedTokens, unknown: int | None) -> RaggedTokens:
-    """Return sequences without the unknown token, which does not count."""
-    known = tokens.tokens != (-1 if unknown is None else unknown)
-    sequences = np.repeat(np.arange(len(tokens)), tokens.lengths)[known]
-    return RaggedTokens(tokens.tokens[known], np.bincount(sequences, minlength=len(tokens)))
 
 
 def _fit_vectors(initial: Vectors, tokens: RaggedTokens, targets: Vectors) -> Vectors:

@@ -319,19 +319,21 @@ class Encoder(ABC):
         """Return vectors (total, hidden) of the sequences of all portions; a portion is read when it is needed."""
         vectors = np.zeros((total, self.hidden), np.float32)  # those without any token stay as they are
         rows_of_batches: deque[npt.NDArray[np.int64]] = deque()
+        done = 0
 
         def batches() -> Iterator[RaggedTokens]:
+            nonlocal done
             first = 0
             for portion in portions:
                 # by token length: sequences of a pass are similar, and the longest come last, when memory is warm
                 order = np.argsort(portion.lengths, kind="stable")
                 order = order[portion.lengths[order] > 0]
+                done += len(portion) - len(order)
                 for start, end in token_batches(portion.lengths[order], batch_tokens or self._batch_tokens):
                     rows_of_batches.append(first + order[start:end])
                     yield portion.take(order[start:end])
                 first += len(portion)
 
-        done = 0
         for encoded in self._encode_batches(batches(), normalise):
             rows = rows_of_batches.popleft()
             vectors[rows] = encoded

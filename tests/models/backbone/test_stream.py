@@ -145,3 +145,9 @@ def test_span_indices_are_concatenated_ranges(pairs: list[tuple[int, int]]) -> N
     assert span_indices(starts, lengths).tolist() == [
         start + place for start, length in pairs for place in range(length)
     ]
+
+
+def test_sequences_without_a_token() -> None:
+    tokens = RaggedTokens(np.array([7, 3, 7, 7, 5], np.int32), np.array([2, 2, 0, 1]))
+    assert [each.tolist() for each in tokens.without(7)] == [[3], [], [], [5]]
+    assert [each.tolist() for each in tokens.without(None)] == [[7, 3], [7, 7], [], [5]]

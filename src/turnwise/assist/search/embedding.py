@@ -23,10 +23,10 @@ from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 from turnwise.corpus.text_sources import TextSource
 from turnwise.models.loading import ModelUnderTest
-from turnwise.models.vector_cache import VectorCache
+from turnwise.models.vector_cache import VectorCache, scale_to_device
 from turnwise.version import __version__
 
-#: Texts per chunk: at most so many are encoded again after an interruption.
+#: Texts per chunk on a CPU: at most so many are encoded again after an interruption.
 CHUNK = 4_096
 
 #: The columns of some texts, and their vectors.
@@ -87,8 +87,8 @@ def embed(
 
     def encode_chunks() -> Iterator[_Chunk]:
         nonlocal resumed
-        done, rows = 0, texts.rows()
-        while chunk := list(itertools.islice(rows, CHUNK)):
+        done, rows, most = 0, texts.rows(), scale_to_device(CHUNK, encoder)
+        while chunk := list(itertools.islice(rows, most)):
             items = [item for item, _ in chunk]
             if cache.holds_chunk(items, normalise=normalise, max_length=max_length):
                 resumed += len(chunk)

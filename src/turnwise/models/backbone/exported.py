@@ -276,7 +276,7 @@ class StaticTable(ExportedModel):
 
     def run(self, sequences: RaggedTokens) -> Vectors:
         """Return vectors (sequences, hidden), not normalised."""
-        known = self._known_tokens(sequences)
+        known = sequences.without(self._unknown)
         # add the first tokens of all sequences, then the second ones, and so on: the sums stay in the processor's cache
         order = np.argsort(-known.lengths, kind="stable")
         starts, lengths = known.starts[order], known.lengths[order]
@@ -287,13 +287,6 @@ class StaticTable(ExportedModel):
         vectors = np.empty_like(sums)
         vectors[order] = sums / np.maximum(lengths, 1)[:, None].astype(np.float32)
         return vectors
-
-    def _known_tokens(self, sequences: RaggedTokens) -> RaggedTokens:
-        """Return sequences without the unknown token; some may have no token left."""
-        is_known = sequences.tokens != self._unknown
-        if self._unknown is None or is_known.all():
-            return sequences
-        return RaggedTokens(sequences.tokens[is_known], np.add.reduceat(is_known, sequences.starts, dtype=np.int64))
 
     def save(self, folder: Path, normalise: bool) -> None:
         """Write the table, and the files that model2vec and sentence-transformers need."""

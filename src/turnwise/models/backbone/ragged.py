@@ -56,6 +56,12 @@ class RaggedTokens(Sequence[Tokens]):
         lengths = self.lengths[indices]
         return RaggedTokens(self.tokens[span_indices(self.starts[indices], lengths)], lengths)
 
+    def without(self, token: int | None) -> "RaggedTokens":
+        """Return the sequences without a token; None: as they are."""
+        is_kept = self.tokens != (-1 if token is None else token)
+        kept_before = np.concatenate([[0], np.cumsum(is_kept)])
+        return RaggedTokens(self.tokens[is_kept], kept_before[self.starts + self.lengths] - kept_before[self.starts])
+
 
 def span_indices(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return `start, …, start + length - 1` of every span, concatenated."""
