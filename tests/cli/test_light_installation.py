@@ -99,7 +99,7 @@ with TestClient(create_app(ServeSettings(model=sys.argv[1], intents=Path("intent
     while client.get("/ready").status_code == 503:
         pass
     example = {"text": "a train", "intent": "train"}
-    print(client.post("/intents/examples", json={"examples": [example]}).json())
+    print(client.post("/intents/examples", json={"examples": [example], "wait": True}).json())
     (decision,) = client.post("/intents/predict", json={"texts": ["a taxi now"]}).json()["predictions"]
     print(decision["ranked"][0]["intent"])
     print(len(client.post("/v1/embeddings", json={"input": "a taxi now"}).json()["data"][0]["embedding"]))
@@ -107,7 +107,7 @@ with TestClient(create_app(ServeSettings(model=sys.argv[1], intents=Path("intent
     turnwise("intents", "fit", examples, "--model", exported, "--out", "intents", cwd=tmp_path)
     output = run_python(code, exported, cwd=tmp_path)
     assert [line for line in output.splitlines() if not line.startswith('{"time"')][-3:] == [
-        "{'added': 1, 'intents': 3}",
+        "{'added': 1, 'intents': 3, 'pending': 0}",
         "taxi",
         "32",
     ]

@@ -12,19 +12,21 @@ from tests.helpers.trial import build
 from turnwise.core.model_names import TURNWISE_SMALL_INT8
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.serve.models import LoadedModels
+from turnwise.serve.observability import ServiceMetrics
 
 #: Starts a service with everything that `build` creates, and prints the modules that are imported when it is ready.
 START = """
 import json, sys
 from pathlib import Path
 from turnwise.serve.models import LoadedModels
+from turnwise.serve.observability import ServiceMetrics
 from turnwise.serve.server import Server
 from turnwise.serve.settings import ServeSettings
 model, place = sys.argv[1], Path(sys.argv[2])
 tables = {name: str(place / name) for name in ("responses", "conversations")}
 settings = ServeSettings(model=model, intents=place / "intents", map=place / "map", **tables)
 Server(settings)
-models = LoadedModels(settings, lambda _: None)
+models = LoadedModels(settings, ServiceMetrics(lambda: 0, lambda: 1))
 models.open_journals()
 assert models.intents and models.responder and models.conversations and models.labelling
 models.close_journals()
@@ -51,7 +53,7 @@ def test_the_weights_are_hashed_once(
     settings = build(tmp_path, tiny_folder("bert"), with_reranker=False)
     hash_weights, hashed = TrainableEncoder.weights_fingerprint, []
     monkeypatch.setattr(TrainableEncoder, "weights_fingerprint", lambda self: hashed.append(self) or hash_weights(self))
-    models = LoadedModels(settings, lambda _: None)
+    models = LoadedModels(settings, ServiceMetrics(lambda: 0, lambda: 1))
     models.open_journals()
     models.close_journals()
     models.stop()

@@ -8,7 +8,6 @@ from typer import Option
 from turnwise.cli.help import command_group
 from turnwise.cli.options import AsJson, Data, Datasets, Model, Overrides
 from turnwise.cli.output import facts, progress_bar, show
-from turnwise.core.model_names import DEFAULT_ENCODER
 
 bench_app = command_group("Measure speed relative to other libraries.")
 
@@ -192,7 +191,7 @@ def bench_serve(
 
 @bench_app.command("examples")
 def bench_examples(
-    model: Model = DEFAULT_ENCODER,
+    model: Model = "minilm",
     clients: Annotated[int, Option(help="Clients that add examples.", min=1)] = 6,
     seconds: Annotated[int, Option(help="Duration of each measurement.", min=1)] = 10,
     head: Annotated[

@@ -22,7 +22,6 @@ from turnwise.assist.intents.storage import IntentFolder, read_examples
 from turnwise.cli.benchmarks.common import time_call
 from turnwise.cli.benchmarks.serving import running_server, serve_command
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample_sets import labelled_utterances
 from turnwise.version import describe_environment
@@ -35,7 +34,7 @@ _TIMEOUT = 300
 
 
 def examples_benchmark(
-    model: str = DEFAULT_ENCODER,
+    model: str = "minilm",
     *,
     clients: int = 6,
     seconds: float = 10,
