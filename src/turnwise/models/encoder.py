@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -25,7 +26,7 @@ from turnwise.core.types import Vectors
 from turnwise.core.vectors import normalise_vectors
 from turnwise.corpus.membership import TrainingData, save_training_data
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
-from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, concatenate_tokens, split_tokens
+from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, collect_tokens, run_tokenizer
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, token_batches
 from turnwise.models.backbone.source import DESCRIPTION_FILE, BackboneError, Pooling, load_training_data, locate_model
 from turnwise.models.identity import EncoderId, index_fingerprint
@@ -289,7 +290,7 @@ class Encoder(ABC):
             ahead: deque[tuple[_Histories | None, Future[list[Any]]]] = deque()
             for start in starts:
                 histories, texts = self._split(items[start : start + TOKENISE_BATCH])
-                ahead.append((histories, thread.submit(split_tokens, self.tokenizer, texts)))
+                ahead.append((histories, thread.submit(run_tokenizer, self.tokenizer, texts)))
                 if len(ahead) > 2:
                     histories, tokens = ahead.popleft()
                     yield self._compose(histories, tokens.result(), max_length)
@@ -334,12 +335,17 @@ class Encoder(ABC):
                     yield portion.take(order[start:end])
                 first += len(portion)
 
-        for encoded in self._encode_batches(batches(), normalise):
-            rows = rows_of_batches.popleft()
-            vectors[rows] = encoded
-            done += len(rows)
-            progress("encoding", done, total)
+        with self._encoding_mode():
+            for encoded in self._encode_batches(batches(), normalise):
+                rows = rows_of_batches.popleft()
+                vectors[rows] = encoded
+                done += len(rows)
+                progress("encoding", done, total)
         return vectors
+
+    def _encoding_mode(self) -> AbstractContextManager[None]:
+        """Return a context in which the model is run."""
+        return nullcontext()
 
     def _encode_batches(self, batches: Iterable[RaggedTokens], normalise: bool) -> Iterator[Vectors]:
         """Yield the vectors (sequences, hidden) of batches, in order; see `_encode_batch`."""
@@ -350,7 +356,7 @@ class Encoder(ABC):
     def tokenise(self, items: Sequence[TextOrTurns], max_length: int | None = None) -> RaggedTokens:
         """Return the token sequences of inputs, truncated to `max_length` or the model's own, whichever is less."""
         histories, texts = self._split(items)
-        return self._compose(histories, split_tokens(self.tokenizer, texts), max_length)
+        return self._compose(histories, run_tokenizer(self.tokenizer, texts), max_length)
 
     def _split(self, items: Sequence[TextOrTurns]) -> tuple["_Histories | None", list[str]]:
         """Return the turns of inputs with their speakers (None: all inputs are texts), and all texts."""
@@ -361,11 +367,14 @@ class Encoder(ABC):
         return histories, [text for turns in histories for _, text in turns]
 
     def _compose(self, histories: "_Histories | None", encoded: list[Any], max_length: int | None) -> RaggedTokens:
-        """Return the token sequences of what `_split` returned, from `split_tokens` of the texts."""
+        """Return the token sequences of what `_split` returned, from `run_tokenizer` of the texts."""
         longest = min(max_length or self.max_length, self.max_length)
-        composer, tokens = self.composer, concatenate_tokens(encoded)
+        composer, tokens = self.composer, collect_tokens(encoded)
         if histories is None:
             return composer.texts(tokens, longest)
+        if not composer.roles:
+            counts = np.array([len(turns) for turns in histories])
+            return composer.histories(tokens, counts, np.full(len(counts), longest))
         each = iter(tokens)
         return RaggedTokens.of(
             [composer.history([next(each) for _ in turns], [who for who, _ in turns], longest) for turns in histories]
@@ -415,9 +424,9 @@ class Encoder(ABC):
             encoder.compression = Compression.load(folder / COMPRESSION).to(encoder.device)
         return encoder
 
-    @abstractmethod
     def set_precision(self, precision: Precision) -> None:
         """Set the precision of matrix products in `encode`."""
+        self.precision = precision
 
     @classmethod
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.files import write_json
-from turnwise.core.progress import Progress
 from turnwise.core.types import Vectors
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.backbone import Backbone, PoolerLayer, choose_device, evaluation_mode, pool
@@ -19,7 +19,7 @@ from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import BackboneError, Pooling, write_dense, write_modules
 from turnwise.models.backbone.stream import TokenStream
-from turnwise.models.encoder import Architecture, Encoder, EncoderConfig, Precision
+from turnwise.models.encoder import Architecture, Encoder, EncoderConfig
 from turnwise.models.identity import digest_model, vocabulary_text
 
 #: Tokens of one forward pass on a CPU, and at most on a GPU, where its states take an eighth of the memory.
@@ -91,16 +91,8 @@ class TrainableEncoder(Encoder, nn.Module):
         vectors = pool(states, stream, self.pooling)
         return vectors if self.pooler is None else self.pooler(vectors)
 
-    def _encode_portions(
-        self,
-        portions: Iterable[RaggedTokens],
-        total: int,
-        normalise: bool,
-        batch_tokens: int | None,
-        progress: Progress,
-    ) -> Vectors:
-        with evaluation_mode(self):
-            return super()._encode_portions(portions, total, normalise, batch_tokens, progress)
+    def _encoding_mode(self) -> AbstractContextManager[None]:
+        return evaluation_mode(self)
 
     def _encode_batch(self, batch: RaggedTokens) -> Vectors:
         vectors: Vectors = self._compute(batch).cpu().numpy()
@@ -131,10 +123,6 @@ class TrainableEncoder(Encoder, nn.Module):
             if len(copies) > 1:
                 yield _wait(*copies.popleft())
         yield from (_wait(*each) for each in copies)
-
-    def set_precision(self, precision: Precision) -> None:
-        """Set the precision of matrix products in `encode`."""
-        self.precision = precision
 
     @property
     def _batch_tokens(self) -> int:

@@ -61,11 +61,11 @@ def role_of(speaker: str) -> str:
 
 def tokenise(tokenizer: AnyTokenizer, texts: Sequence[str]) -> RaggedTokens:
     """Return the tokens of texts, without special ones and not truncated."""
-    return concatenate_tokens(split_tokens(tokenizer, texts))
+    return collect_tokens(run_tokenizer(tokenizer, texts))
 
 
-def split_tokens(tokenizer: AnyTokenizer, texts: Sequence[str]) -> list[Any]:
-    """Return the tokens of texts as the tokenizer has them; other Python threads run in the meantime."""
+def run_tokenizer(tokenizer: AnyTokenizer, texts: Sequence[str]) -> list[Any]:
+    """Return the tokens of texts in the tokenizer's own form; other Python threads run in the meantime."""
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         slow: Any = tokenizer
@@ -77,8 +77,8 @@ def split_tokens(tokenizer: AnyTokenizer, texts: Sequence[str]) -> list[Any]:
     return list(backend.encode_batch_fast(list(texts), add_special_tokens=False))
 
 
-def concatenate_tokens(encoded: Sequence[Any]) -> RaggedTokens:
-    """Return what `split_tokens` returned as one array."""
+def collect_tokens(encoded: Sequence[Any]) -> RaggedTokens:
+    """Return what `run_tokenizer` returned as one array."""
     if not encoded or isinstance(encoded[0], np.ndarray):
         return RaggedTokens.of(encoded)
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
