@@ -52,10 +52,10 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 _RIDGE_PENALTY, _RIDGE_ITERATIONS = 0.5, 10
 
 #: The fit of similarities: epochs, texts per batch, and the temperature of the softmax.
-_EPOCHS, _BATCH, _TEMPERATURE = 8, 1024, 0.05
+_EPOCHS, _BATCH, _TEMPERATURE = 16, 1024, 0.05
 
 #: The initial learning rates of the table and of the layers, and the units between the layers for each dimension.
-_TABLE_RATE, _LAYER_RATE, _UNITS = 5e-4, 3e-3, 4
+_TABLE_RATE, _LAYER_RATE, _UNITS = 5e-4, 1e-3, 4
 
 #: The least number of occurrences of a corpus word that becomes a token.
 _MIN_COUNT = 5
