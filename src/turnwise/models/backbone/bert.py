@@ -53,6 +53,20 @@ _BERT_TOKENIZERS = ("BertTokenizer", "BertTokenizerFast")
 _TOKENIZER_CLASSES = (*_BERT_TOKENIZERS, "PreTrainedTokenizerFast", "TokenizersBackend")
 
 
+class _Linear(nn.Linear):
+    """A linear layer whose weights are loaded: it does not initialise them, which takes long."""
+
+    def reset_parameters(self) -> None:
+        """Leave the weights as they are."""
+
+
+class _Embedding(nn.Embedding):
+    """A table whose weights are loaded."""
+
+    def reset_parameters(self) -> None:
+        """Leave the weights as they are."""
+
+
 class _Layer(nn.Module):
     """A transformer layer."""
 
@@ -60,11 +74,11 @@ class _Layer(nn.Module):
         super().__init__()
         hidden, inner = config["hidden_size"], config["intermediate_size"]
         norm = partial(nn.LayerNorm, hidden, eps=config["layer_norm_eps"])
-        projections = nn.ModuleDict({name: nn.Linear(hidden, hidden) for name in ("query", "key", "value")})
-        output = nn.ModuleDict({"dense": nn.Linear(hidden, hidden), "LayerNorm": norm()})
+        projections = nn.ModuleDict({name: _Linear(hidden, hidden) for name in ("query", "key", "value")})
+        output = nn.ModuleDict({"dense": _Linear(hidden, hidden), "LayerNorm": norm()})
         self.attention = nn.ModuleDict({"self": projections, "output": output})
-        self.intermediate = nn.ModuleDict({"dense": nn.Linear(hidden, inner)})
-        self.output = nn.ModuleDict({"dense": nn.Linear(inner, hidden), "LayerNorm": norm()})
+        self.intermediate = nn.ModuleDict({"dense": _Linear(hidden, inner)})
+        self.output = nn.ModuleDict({"dense": _Linear(inner, hidden), "LayerNorm": norm()})
         self._heads = config["num_attention_heads"]
 
     def forward(self, states: Tensor, shape: StreamShape) -> Tensor:
@@ -92,12 +106,12 @@ class _Bert(nn.Module):
         super().__init__()
         hidden = config["hidden_size"]
         rows = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
-        tables = {f"{name}_embeddings": nn.Embedding(config[size], hidden) for name, size in rows.items()}
+        tables = {f"{name}_embeddings": _Embedding(config[size], hidden) for name, size in rows.items()}
         norm = nn.LayerNorm(hidden, eps=config["layer_norm_eps"])
         self.embeddings = nn.ModuleDict({**tables, "LayerNorm": norm})
         layers = [_Layer(config) for _ in range(config["num_hidden_layers"])]
         self.encoder = nn.ModuleDict({"layer": nn.ModuleList(layers)})
-        self.pooler = nn.ModuleDict({"dense": nn.Linear(hidden, hidden)})
+        self.pooler = nn.ModuleDict({"dense": _Linear(hidden, hidden)})
 
     def forward(self, stream: TokenStream, layers: Layers) -> Tensor:
         embeddings = self.embeddings
@@ -199,8 +213,7 @@ def _is_supported(config: dict[str, Any]) -> bool:
 
 def _load_model(path: Path, config: dict[str, Any]) -> _Bert | None:
     """Return the network with the weights of a file, in float32; None if they do not fit."""
-    with torch.device("meta"):  # without initial weights
-        model = _Bert(config)
+    model = _Bert(config)
     try:
         stored = load_file(path)
     except (OSError, SafetensorError):
