@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor, nn
+from torch.nn.functional import gelu
 
 from turnwise.core.files import read_json
 from turnwise.core.imports import without_garbage_collection
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 #: The sizes that a configuration has to name.
 _SIZES = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    *("max_position_embeddings", "type_vocab_size", "layer_norm_eps"),
+    *("max_position_embeddings", "type_vocab_size"),
 )
 
 #: The settings of a configuration that are supported; those that are missing have these values.
@@ -54,7 +55,7 @@ _TOKENIZER_CLASSES = (*_BERT_TOKENIZERS, "PreTrainedTokenizerFast", "TokenizersB
 
 
 class _Linear(nn.Linear):
-    """A linear layer whose weights are loaded: it does not initialise them, which takes long."""
+    """A linear layer whose weights are loaded: to initialise them on the device 'meta', torch imports its compiler."""
 
     def reset_parameters(self) -> None:
         """Leave the weights as they are."""
@@ -76,22 +77,19 @@ class _Layer(nn.Module):
         norm = partial(nn.LayerNorm, hidden, eps=config["layer_norm_eps"])
         projections = nn.ModuleDict({name: _Linear(hidden, hidden) for name in ("query", "key", "value")})
         output = nn.ModuleDict({"dense": _Linear(hidden, hidden), "LayerNorm": norm()})
-        self.attention = nn.ModuleDict({"self": projections, "output": output})
-        self.intermediate = nn.ModuleDict({"dense": _Linear(hidden, inner)})
-        self.output = nn.ModuleDict({"dense": _Linear(inner, hidden), "LayerNorm": norm()})
+        self.attention: Any = nn.ModuleDict({"self": projections, "output": output})
+        self.intermediate: Any = nn.ModuleDict({"dense": _Linear(hidden, inner)})
+        self.output: Any = nn.ModuleDict({"dense": _Linear(inner, hidden), "LayerNorm": norm()})
         self._heads = config["num_attention_heads"]
 
     def forward(self, states: Tensor, shape: StreamShape) -> Tensor:
         """(tokens, hidden) → the same shape."""
-        # (1, heads, tokens, size) each
-        query, key, value = (
-            project(states).unflatten(1, (self._heads, -1)).transpose(0, 1)[None]
-            for project in self.attention["self"].values()  # type: ignore[operator]
-        )
+        projected = [project(states).unflatten(1, (self._heads, -1)) for project in self.attention["self"].values()]
+        query, key, value = (each.transpose(0, 1)[None] for each in projected)  # (1, heads, tokens, size)
         scale = query.shape[-1] ** -0.5
         attended, _ = unpadded_attention(self, query, key, value, None, stream_shape=shape, scaling=scale)
         states = _add_and_normalise(self.attention["output"], attended[0].flatten(1), states)
-        return _add_and_normalise(self.output, nn.functional.gelu(self.intermediate["dense"](states)), states)
+        return _add_and_normalise(self.output, gelu(self.intermediate["dense"](states)), states)
 
 
 def _add_and_normalise(output: Any, states: Tensor, residual: Tensor) -> Tensor:
@@ -108,22 +106,23 @@ class _Bert(nn.Module):
         rows = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
         tables = {f"{name}_embeddings": _Embedding(config[size], hidden) for name, size in rows.items()}
         norm = nn.LayerNorm(hidden, eps=config["layer_norm_eps"])
-        self.embeddings = nn.ModuleDict({**tables, "LayerNorm": norm})
+        self.embeddings: Any = nn.ModuleDict({**tables, "LayerNorm": norm})
         layers = [_Layer(config) for _ in range(config["num_hidden_layers"])]
-        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(layers)})
+        self.encoder: Any = nn.ModuleDict({"layer": nn.ModuleList(layers)})
         self.pooler = nn.ModuleDict({"dense": _Linear(hidden, hidden)})
 
     def forward(self, stream: TokenStream, layers: Layers) -> Tensor:
+        """Return token states (tokens, hidden) in stream order."""
         embeddings = self.embeddings
         segments = torch.zeros_like(stream.ids) if stream.segments is None else stream.segments
-        states = embeddings["word_embeddings"](stream.ids) + embeddings["token_type_embeddings"](segments)
+        states: Tensor = embeddings["word_embeddings"](stream.ids) + embeddings["token_type_embeddings"](segments)
         states = embeddings["LayerNorm"](states + embeddings["position_embeddings"](stream.positions()))
         shape = StreamShape.of(stream, states.device)
-        first: Tensor | None = None
-        for layer in self.encoder["layer"]:  # type: ignore[union-attr]
+        lowest, *others = self.encoder["layer"]
+        states = first = lowest(states, shape)
+        for layer in others:
             states = layer(states, shape)
-            first = states if first is None else first
-        return states if layers == "last" or first is None else (first + states) / 2
+        return states if layers == "last" else (first + states) / 2
 
 
 class BertBackbone(nn.Module):
@@ -158,7 +157,7 @@ class BertBackbone(nn.Module):
         with without_garbage_collection():
             from turnwise.models.backbone.backbone import Backbone
 
-        backbone = Backbone.load(self._folder)
+        backbone = Backbone.load(self._folder).to(self.device)
         backbone.model.load_state_dict(self.model.state_dict(keep_vars=True), assign=True)
         return backbone.train(self.training)
 
@@ -205,7 +204,8 @@ def _read_object(path: Path) -> dict[str, Any]:
 def _is_supported(config: dict[str, Any]) -> bool:
     return (
         config.get("model_type") == "bert"
-        and all(isinstance(config.get(name), int | float) and config[name] > 0 for name in _SIZES)
+        and all(isinstance(config.get(name), int) and config[name] > 0 for name in _SIZES)
+        and isinstance(config.get("layer_norm_eps"), float)
         and config["hidden_size"] % config["num_attention_heads"] == 0
         and all(config.get(name, value) == value for name, value in _SUPPORTED.items())
     )
@@ -213,7 +213,8 @@ def _is_supported(config: dict[str, Any]) -> bool:
 
 def _load_model(path: Path, config: dict[str, Any]) -> _Bert | None:
     """Return the network with the weights of a file, in float32; None if they do not fit."""
-    model = _Bert(config)
+    with torch.device("meta"):
+        model = _Bert(config)
     try:
         stored = load_file(path)
     except (OSError, SafetensorError):
@@ -260,7 +261,7 @@ def _special_tokens(folder: Path, settings: dict[str, Any]) -> list[str] | None:
         return None
     if settings.get("split_special_tokens") or settings.get("add_prefix_space"):
         return None
-    tokens = [settings.get(f"{name}_token") for name in ("unk", "sep", "pad", "cls", "mask")]
+    tokens: list[Any] = [settings.get(f"{name}_token") for name in ("unk", "sep", "pad", "cls", "mask")]
     tokens += [settings[name] for name in ("bos_token", "eos_token") if settings.get(name) is not None]
     for name in ("additional_special_tokens", "extra_special_tokens"):
         value = settings.get(name) or []
