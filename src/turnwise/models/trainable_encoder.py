@@ -159,11 +159,17 @@ class TrainableEncoder(Encoder, nn.Module):
 
     @classmethod
     def from_folder(
-        cls, folder: Path, config: EncoderConfig, device: str | torch.device | None, pooling: Pooling | None
+        cls,
+        folder: Path,
+        config: EncoderConfig,
+        device: str | torch.device | None,
+        pooling: Pooling | None,
+        *,
+        for_training: bool,
     ) -> "TrainableEncoder":
         """Load the transformer and its pooling."""
         chosen = choose_device(device)
-        backbone = _load_backbone(folder / config.path, chosen)
+        backbone = _load_backbone(folder / config.path, with_transformers=for_training or chosen.type != "cpu")
         arrange_weights(backbone.model, chosen)
         encoder = cls(
             backbone, pooling or config.pooling, config.max_length, config.normalise, config.style, config.marks
@@ -173,13 +179,6 @@ class TrainableEncoder(Encoder, nn.Module):
             state = {key.removeprefix("linear."): value for key, value in weights.items()}
             encoder.pooler.linear.load_state_dict(state)
         return encoder.to(chosen).eval()
-
-    @classmethod
-    def load(cls, name: str | Path, **options: Any) -> Self:
-        """Load an encoder, and import transformers at once; see `Encoder.load`."""
-        encoder = super().load(name, **options)
-        encoder.backbone  # noqa: B018
-        return encoder
 
     def save(self, folder: Path | str, card: str | None = None) -> None:
         """Write a sentence-transformers folder, which `SentenceTransformer(folder)` and `Encoder.load` both read."""
@@ -204,9 +203,9 @@ class TrainableEncoder(Encoder, nn.Module):
         return {}
 
 
-def _load_backbone(folder: Path, device: torch.device) -> "AnyBackbone":
-    """Load a backbone, for a CPU without transformers if possible."""
-    backbone = BertBackbone.load(folder) if device.type == "cpu" else None
+def _load_backbone(folder: Path, *, with_transformers: bool) -> "AnyBackbone":
+    """Load a backbone, with transformers if requested or necessary."""
+    backbone = None if with_transformers else BertBackbone.load(folder)
     if backbone is not None:
         return backbone
     with without_garbage_collection():

@@ -157,7 +157,8 @@ class BertBackbone(nn.Module):
         with without_garbage_collection():
             from turnwise.models.backbone.backbone import Backbone
 
-        backbone = Backbone.load(self._folder).to(self.device)
+        with torch.random.fork_rng(devices=[]):  # loading initialises weights that are missing
+            backbone = Backbone.load(self._folder).to(self.device)
         backbone.model.load_state_dict(self.model.state_dict(keep_vars=True), assign=True)
         return backbone.train(self.training)
 
