@@ -195,6 +195,27 @@ def test_wrong_arguments_are_refused_before_heavy_imports(examples: Path) -> Non
         assert set(modules) & set(HEAVY) <= allowed, command
 
 
+def test_torch_models_are_used_without_transformers(tiny_folder: Folder, examples: Path) -> None:
+    model = str(tiny_folder("bert"))
+    commands = [
+        ["embed", model, "examples.csv", "--column", "text", "--out", "vectors.npy"],
+        ["intents", "fit", "examples.csv", "--model", model, "--out", "intents"],
+        ["intents", "predict", "intents", "a taxi now"],
+        ["intents", "examples", "add", "intents", "train", "a train", "the train"],
+    ]
+    result = subprocess.run(
+        [sys.executable, "-c", RUN_ALL, json.dumps(commands)],
+        capture_output=True,
+        text=True,
+        cwd=examples.parent,
+        check=True,
+    )
+    for status, output, modules in json.loads(result.stdout):
+        assert status == 0, output
+        assert "torch" in modules
+        assert not set(modules) & {*HEAVY, "sympy", "triton"} - {"torch"}
+
+
 def test_python_says_what_to_install() -> None:
     code = "import turnwise\ntry:\n    turnwise.Reranker\nexcept ImportError as error:\n    print(error)"
     assert run_python(code) == "torch is not installed: pip install 'turnwise[train]'\n"

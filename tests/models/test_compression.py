@@ -14,7 +14,7 @@ from turnwise import Encoder, Turn
 from turnwise.core.dialogue import SYSTEM, USER, Slot
 from turnwise.corpus.slots.detectors import BuiltInDetector, DetectorError
 from turnwise.corpus.slots.template import SlotMarks
-from turnwise.models.backbone.backbone import PoolerLayer
+from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.compression import Compression, CompressionError, mix_vectors
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import ModelError, load_folder, load_model

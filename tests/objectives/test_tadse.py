@@ -19,7 +19,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
-from turnwise.models.backbone.backbone import PoolerLayer
+from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.compression import Compression
 from turnwise.objectives.tadse import TaDSE
 from turnwise.training.disk_cache import TrainingCorpus

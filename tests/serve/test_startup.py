@@ -35,16 +35,35 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-def test_the_8_bit_model_is_served_without_heavy_imports(tmp_path: Path) -> None:
-    build(tmp_path, TURNWISE_SMALL_INT8, dialogues=2, with_reranker=False)
+#: What no service needs; packages, and modules of torch that take long to import.
+UNUSED = {
+    *("transformers", "accelerate", "sklearn", "scipy", "umap", "matplotlib", "datasets", "sympy", "triton"),
+    *("torch._dynamo", "torch._inductor", "torch.distributed.tensor"),
+}
+
+
+def modules_of_a_service(model: str | Path, place: Path) -> set[str]:
+    """Return the modules that a service with everything in a folder imports."""
     result = subprocess.run(
-        [sys.executable, "-c", START, TURNWISE_SMALL_INT8, str(tmp_path)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", START, str(model), str(place)], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
     modules = set(json.loads(result.stdout.splitlines()[-1]))
-    assert not modules & {"torch", "transformers", "accelerate", "sklearn", "scipy", "umap", "matplotlib", "datasets"}
     assert "lancedb" in modules
     assert "lance_namespace_urllib3_client.api" not in modules  # LanceDB's REST client
+    return modules
+
+
+def test_the_8_bit_model_is_served_without_heavy_imports(tmp_path: Path) -> None:
+    build(tmp_path, TURNWISE_SMALL_INT8, dialogues=2, with_reranker=False)
+    assert not modules_of_a_service(TURNWISE_SMALL_INT8, tmp_path) & {"torch", *UNUSED}
+
+
+def test_a_torch_model_is_served_with_torch_alone(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    build(tmp_path, tiny_folder("bert"), dialogues=2, with_reranker=False)
+    modules = modules_of_a_service(tiny_folder("bert"), tmp_path)
+    assert "torch" in modules
+    assert not modules & UNUSED
 
 
 def test_the_weights_are_hashed_once(

@@ -25,7 +25,7 @@ from turnwise.core.files import read_json, write_atomic, write_tensors
 from turnwise.core.types import Vectors
 from turnwise.corpus.slots.detectors import Detector, detector_from_json
 from turnwise.corpus.slots.template import SlotMarks, Template
-from turnwise.models.backbone.backbone import PoolerLayer
+from turnwise.models.backbone.modules import PoolerLayer
 
 #: Where a template comes from.
 TemplateSource = Literal["given", "detected", "retrieved"]

@@ -111,7 +111,7 @@ def distil(
         from model2vec.distill.inference import apply_pca, compute_weights
         from model2vec.tokenizer import clean_and_create_vocabulary
         from skeletoken import TokenizerModel
-    config, tokenizer = encoder.backbone.config, encoder.tokenizer
+    config, tokenizer = encoder.backbone.config, encoder.backbone.tokenizer
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise DistillationError(f"{config.model_type} has a tokenizer written in Python, which cannot be distilled")
     with silence_libraries():

@@ -24,7 +24,6 @@ from turnwise.core.files import read_json
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
-from turnwise.models.backbone.backbone import PoolerLayer
 from turnwise.models.backbone.exported import (
     ONNX_FILE,
     ONNX_INPUTS,
@@ -34,6 +33,7 @@ from turnwise.models.backbone.exported import (
     ExportedTokenizer,
     OnnxGraph,
 )
+from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.backbone.source import DESCRIPTION_FILE, Pooling
 from turnwise.models.distillation import DIMENSIONS, distil, silence_libraries
 from turnwise.models.encoder import Encoder, EncoderConfig
@@ -149,7 +149,7 @@ def _export_graph(
                 quantise(path, _graph_inputs(encoder, texts or _calibration_texts()))
         progress(f"exporting: {kind}, comparing", 2, 3)
         encoder.backbone.config.save_pretrained(temporary)
-        encoder.tokenizer.save_pretrained(temporary)
+        encoder.backbone.tokenizer.save_pretrained(temporary)
         settings = EncoderConfig(
             pooling=encoder.pooling,
             max_length=encoder.max_length,

@@ -98,7 +98,7 @@ class ExportedEncoder(Encoder):
 
     @classmethod
     def from_folder(
-        cls, folder: Path, config: EncoderConfig, device: Any, pooling: Pooling | None
+        cls, folder: Path, config: EncoderConfig, device: Any, pooling: Pooling | None, *, for_training: bool
     ) -> "ExportedEncoder":
         """Load a folder of `turnwise export`, or a static one of model2vec or sentence-transformers."""
         _check_options(folder, config, device, pooling)

@@ -24,7 +24,7 @@ from turnwise.core.model_names import TURNWISE_RERANKER
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
 from turnwise.corpus.membership import TrainingData, save_training_data
-from turnwise.models.backbone.backbone import Backbone, choose_device, evaluation_mode
+from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import (
     END_OF_TURN,
     WINDOW,
@@ -34,6 +34,7 @@ from turnwise.models.backbone.inputs import (
     selection_input,
     tokenise,
 )
+from turnwise.models.backbone.modules import arrange_weights, choose_device, evaluation_mode
 from turnwise.models.backbone.ragged import Tokens, token_batches
 from turnwise.models.backbone.source import (
     DESCRIPTION_FILE,
@@ -228,7 +229,9 @@ class Reranker(nn.Module):
             heads[task].load_state_dict({key: weights[f"{task}.{key}"] for key in ("weight", "bias")})
         reranker = cls(backbone, heads, settings["max_length"], settings["window"])
         reranker.training_data = load_training_data(folder)
-        return reranker.to(choose_device(backbone, device)).eval()
+        chosen = choose_device(device)
+        arrange_weights(backbone.model, chosen)
+        return reranker.to(chosen).eval()
 
     def save(self, folder: Path | str, card: str | None = None) -> None:
         """Write a sentence-transformers folder, which `CrossEncoder(folder)` and `Reranker.load` both read.

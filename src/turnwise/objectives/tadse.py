@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.slots.template import non_overlapping_slots
-from turnwise.models.backbone.backbone import PoolerLayer
+from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.objectives.losses import nt_xent
 from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjective, PreparedBatch, Tensors, equal_texts

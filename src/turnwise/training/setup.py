@@ -13,9 +13,9 @@ from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.corpus.slots.template_table import require_named_splits
 from turnwise.corpus.store import Corpus
-from turnwise.models.backbone.backbone import PoolerLayer
 from turnwise.models.backbone.inputs import WINDOW, RerankerTask
 from turnwise.models.backbone.language_head import LanguageHead, read_language_head, word_embeddings
+from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.backbone.source import is_reranker, locate_model
 from turnwise.models.compression import Compression, project_templates
 from turnwise.models.reranker import Reranker

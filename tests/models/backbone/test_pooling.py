@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.helpers.families import sequences
-from turnwise.models.backbone.backbone import PoolerLayer, pool
+from turnwise.models.backbone.modules import PoolerLayer, pool
 from turnwise.models.backbone.source import POOLINGS, Pooling
 from turnwise.models.backbone.stream import TokenStream
 

@@ -125,7 +125,7 @@ def _random_backbone(shape: str, model: str, out: Path) -> Path:
     if shape not in SHAPES:
         raise TurnwiseError(f"there is no shape {shape!r}: choose from {', '.join(SHAPES)}")
     layers, hidden, heads = SHAPES[shape]
-    tokenizer = TrainableEncoder.load(model, device="cpu").tokenizer
+    tokenizer = TrainableEncoder.load(model, device="cpu").backbone.tokenizer
     config = BertConfig(
         vocab_size=len(tokenizer),
         num_hidden_layers=layers,

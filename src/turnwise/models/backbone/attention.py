@@ -1,4 +1,4 @@
-"""Attention over a flat stream of tokens, registered with transformers so that its own model code runs unpadded.
+"""Attention over a flat stream of tokens.
 
 The models of transformers call an attention function by name and pass keyword arguments through to it. This one
 receives the stream's shape and attends within each sequence. Three implementations compute the same:
@@ -19,14 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AttentionInterface
-from transformers.masking_utils import AttentionMaskInterface
 
 from turnwise.models.backbone.ragged import span_indices
 from turnwise.models.backbone.stream import LengthGroup, TokenStream, to_device
-
-#: The name under which the models of transformers find the function.
-UNPADDED = "turnwise_unpadded"
 
 #: Whether Triton is installed, which compiles the tile kernel; PyTorch for CUDA brings it along.
 TRITON = importlib.util.find_spec("triton") is not None
@@ -182,11 +177,3 @@ def _window_mask(length: int, window: int | None, device: torch.device, causal: 
     positions = torch.arange(length, device=device)
     distance = positions[:, None] - positions[None, :]
     return (distance.abs() < window) & ((distance >= 0) if causal else True)
-
-
-def _no_mask(*_: Any, **__: Any) -> None:
-    """Build no attention mask: the stream's shape replaces it."""
-
-
-AttentionInterface.register(UNPADDED, unpadded_attention)
-AttentionMaskInterface.register(UNPADDED, _no_mask)

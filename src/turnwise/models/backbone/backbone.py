@@ -6,8 +6,6 @@ with the row's length (the relative positions of T5 and MPNet), sequences run in
 budget of tokens. Either way token states are returned as one flat tensor in stream order.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,13 +14,33 @@ import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, T5EncoderModel
+from transformers import (
+    AttentionInterface,
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    T5EncoderModel,
+)
+from transformers.masking_utils import AttentionMaskInterface
 
 from turnwise.core.files import reset_permissions, write_json
-from turnwise.models.backbone.attention import HEAD_SIZES, TILE_SIZES, TRITON, UNPADDED, StreamShape, attention_at
+from turnwise.models.backbone.attention import (
+    HEAD_SIZES,
+    TILE_SIZES,
+    TRITON,
+    StreamShape,
+    attention_at,
+    unpadded_attention,
+)
 from turnwise.models.backbone.graphs import PaddedStream, StreamGraphs
-from turnwise.models.backbone.source import BackboneError, Pooling, check_model_folder, locate_model
+from turnwise.models.backbone.modules import Layers
+from turnwise.models.backbone.source import BackboneError, check_model_folder, locate_model
 from turnwise.models.backbone.stream import TokenStream, to_device
+
+#: The name under which the models of transformers find the attention over streams.
+UNPADDED = "turnwise_unpadded"
 
 #: Families whose code runs over a flat stream, and their first position (None: the one after the padding id).
 UNPADDED_FAMILIES: dict[str, int | None] = {
@@ -37,9 +55,6 @@ BERT_LIKE = ("bert", "electra", "roberta", "xlm-roberta", "camembert")
 BUCKET_TOKENS = 4096
 
 Execution = Literal["unpadded", "buckets"]
-
-#: Which token states are used: the last layer's, or the average of the first transformer layer's and the last's.
-Layers = Literal["last", "first-last"]
 
 #: The names of the two kinds of dropout in configurations; T5's `dropout_rate` is one number for both.
 _HIDDEN_DROPOUT = (
@@ -101,6 +116,10 @@ class Backbone(nn.Module):
     def config(self) -> Any:
         """The transformers configuration."""
         return self.model.config
+
+    def configuration(self) -> str:
+        """Return the configuration as JSON, for fingerprints."""
+        return str(self.config.to_json_string())
 
     @property
     def hidden(self) -> int:
@@ -401,53 +420,9 @@ def _last_layer_at(
     return output
 
 
-def choose_device(backbone: Backbone, device: str | torch.device | None) -> torch.device:
-    """Return the device to run on (None: a GPU if there is one), and prepare the weights for a CPU."""
-    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise BackboneError(
-            f"the device {chosen} cannot be used: PyTorch finds no CUDA GPU; use device='cpu' or leave it out"
-        )
-    if chosen.type == "cpu":  # whose matrix product reads column-major weights faster
-        for module in backbone.model.modules():
-            if isinstance(module, nn.Linear):
-                module.weight.data = module.weight.data.t().contiguous().t()
-    return chosen
+def _no_mask(*_: Any, **__: Any) -> None:
+    """Build no attention mask: the stream's shape replaces it."""
 
 
-@contextmanager
-def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Switch training behaviour such as dropout off for a while."""
-    was_training = module.training
-    module.eval()
-    try:
-        yield
-    finally:
-        module.train(was_training)
-
-
-def pool(states: Tensor, stream: TokenStream, pooling: Pooling) -> Tensor:
-    """Pool token states (tokens, hidden) into vectors (sequences, hidden), in input order.
-
-    'cls-mlp' is pooled like 'cls': its layer belongs to the model. 'first-last' is pooled like 'mean': the backbone
-    averages the first layer's and the last layer's states.
-    """
-    if pooling in ("cls", "cls-mlp"):
-        rows = states[to_device(stream.starts()[:-1], states.device)]
-    else:
-        lengths = to_device(torch.from_numpy(stream.lengths), states.device)
-        # unsafe: checking the sum of the lengths would wait for the GPU
-        rows = torch.segment_reduce(states, "max" if pooling == "max" else "mean", lengths=lengths, unsafe=True)
-    return stream.restore(rows)
-
-
-class PoolerLayer(nn.Module):
-    """SimCSE's layer on the [CLS] state: linear, then tanh."""
-
-    def __init__(self, hidden: int):
-        super().__init__()
-        self.linear = nn.Linear(hidden, hidden)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """(sequences, hidden) → the same shape."""
-        return torch.tanh(self.linear(vectors))
+AttentionInterface.register(UNPADDED, unpadded_attention)
+AttentionMaskInterface.register(UNPADDED, _no_mask)

@@ -11,6 +11,7 @@ They run on the CPU without torch and transformers, with NumPy, the tokenizers l
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from abc import ABC, abstractmethod
@@ -135,6 +136,12 @@ class ExportedTokenizer:
     def unk_token_id(self) -> int | None:
         """The id of the unknown token; None if there is none."""
         return self._special("unk_token")
+
+    @property
+    def model_max_length(self) -> float:
+        """The number of tokens that a sequence may have; infinite if the settings name none."""
+        limit = self._settings.get("model_max_length")
+        return math.inf if limit is None else float(limit)
 
     def _special(self, name: str) -> int | None:
         token = self._settings.get(name)
