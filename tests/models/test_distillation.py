@@ -24,7 +24,7 @@ from turnwise.core.imports import MissingPackageError
 from turnwise.corpus.store import read_corpus
 from turnwise.models import distillation as distilling
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.exported import STATIC_FILE, Layers, StaticTable
+from turnwise.models.backbone.exported import STATIC_FILE, MeanLayers, StaticTable
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling
 from turnwise.models.distillation import distil, sample_corpus
@@ -274,7 +274,7 @@ def fitting_data() -> tuple[np.ndarray, np.ndarray, RaggedTokens, np.ndarray]:
     return hidden, start, RaggedTokens.of(tokens), targets / np.linalg.norm(targets, axis=1, keepdims=True)
 
 
-def similarity_error(table: np.ndarray, layers: Layers, tokens: RaggedTokens, targets: np.ndarray) -> float:
+def similarity_error(table: np.ndarray, layers: MeanLayers, tokens: RaggedTokens, targets: np.ndarray) -> float:
     vectors = layers(np.stack([table[each].mean(0) for each in tokens]))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return float(np.abs(vectors @ vectors.T - targets @ targets.T).mean())
@@ -282,7 +282,7 @@ def similarity_error(table: np.ndarray, layers: Layers, tokens: RaggedTokens, ta
 
 def test_layers_change_nothing_at_first() -> None:
     vectors = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
-    layers = Layers(*(weight.numpy() for weight in distilling._identity_layers(6)))
+    layers = MeanLayers(*(weight.numpy() for weight in distilling._identity_layers(6)))
     assert layers.inner.shape == (24, 6)
     np.testing.assert_allclose(layers(vectors), vectors, atol=1e-6)
 
@@ -312,7 +312,7 @@ def test_fit_of_similarities_recovers_a_table_and_keeps_unused_rows(monkeypatch:
         start, tokens, targets, "cpu", lambda _, done, total=None: reports.append((done, total))
     )
     np.testing.assert_array_equal(fitted[28:], start[28:])
-    identity = Layers(*(weight.numpy() for weight in distilling._identity_layers(6)))
+    identity = MeanLayers(*(weight.numpy() for weight in distilling._identity_layers(6)))
     before = similarity_error(start, identity, tokens, targets)
     assert similarity_error(fitted, layers, tokens, targets) < 0.5 * before
     assert similarity_error(fitted, identity, tokens, targets) != pytest.approx(before)  # the table is fitted, too

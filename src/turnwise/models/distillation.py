@@ -33,7 +33,7 @@ from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.exported import ExportedTokenizer, Layers, StaticTable
+from turnwise.models.backbone.exported import ExportedTokenizer, MeanLayers, StaticTable
 from turnwise.models.backbone.inputs import tokenise
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import STATIC
@@ -155,7 +155,7 @@ def _fit_to_texts(
     size: int,
     texts: Sequence[str],
     progress: Progress,
-) -> tuple[Vectors, Layers]:
+) -> tuple[Vectors, MeanLayers]:
     """Return a table and layers, by which texts have the similarities of the encoder's vectors."""
     targets = encoder.encode(
         texts, normalise=True, progress=lambda _, done, total=None: progress("encoding texts", done, total)
@@ -203,7 +203,7 @@ def _fit_vectors(initial: Vectors, tokens: RaggedTokens, targets: Vectors) -> Ve
 
 def _fit_similarities(
     initial: Vectors, tokens: RaggedTokens, targets: Vectors, device: str, progress: Progress
-) -> tuple[Vectors, Layers]:
+) -> tuple[Vectors, MeanLayers]:
     """Fit a table and layers so that the cosines of texts are those of targets of length 1.
 
     The loss is the Kullback-Leibler divergence of the softmax over the other texts of a batch. Rows of tokens that no
@@ -233,7 +233,7 @@ def _fit_similarities(
                 schedule.step()
             progress("fitting", epoch * batches + number + 1, _EPOCHS * batches)
     fitted, *weights = (each.detach().cpu().numpy() for each in (table, inner, outer))
-    return fitted, Layers(*weights)
+    return fitted, MeanLayers(*weights)
 
 
 def _identity_layers(size: int) -> tuple[torch.Tensor, torch.Tensor]:

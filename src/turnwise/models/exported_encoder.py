@@ -9,7 +9,7 @@ from turnwise.models.backbone.exported import (
     UNLIMITED,
     ExportedModel,
     ExportedTokenizer,
-    Layers,
+    MeanLayers,
     OnnxGraph,
     StaticTable,
 )
@@ -106,7 +106,7 @@ class ExportedEncoder(Encoder):
         model: ExportedModel
         if config.exported == "static":
             tokenizer = ExportedTokenizer.load(path, special_tokens=False)
-            layers = Layers.load(folder) if config.layers else None
+            layers = MeanLayers.load(folder) if config.layers else None
             model = StaticTable.load(path, tokenizer, layers)
         else:
             model = OnnxGraph.load(path)

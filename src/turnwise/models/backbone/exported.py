@@ -252,7 +252,7 @@ def count_threads() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
+class MeanLayers:
     """Two layers without biases: a matrix product, ReLU, and another one. A vector of zeros stays as it is."""
 
     inner: Vectors  # (units, size)
@@ -264,7 +264,7 @@ class Layers:
         return changed
 
     @classmethod
-    def load(cls, folder: Path) -> "Layers":
+    def load(cls, folder: Path) -> "MeanLayers":
         """Load the layers of a model's folder."""
         inner, outer = (
             _load_tensors(folder / name / STATIC_FILE).get("linear.weight", np.empty(0)) for name in _LAYER_FOLDERS
@@ -286,7 +286,7 @@ class StaticTable(ExportedModel):
 
     kind = "static"
 
-    def __init__(self, table: Vectors, tokenizer: ExportedTokenizer, folder: Path, layers: Layers | None = None):
+    def __init__(self, table: Vectors, tokenizer: ExportedTokenizer, folder: Path, layers: MeanLayers | None = None):
         """Use a table (tokens, size), whose rows are the ids of a tokenizer; `folder` is for messages."""
         rows, self.hidden = table.shape
         if rows != len(tokenizer):
@@ -317,7 +317,7 @@ class StaticTable(ExportedModel):
         return digest.hexdigest()
 
     @classmethod
-    def load(cls, folder: Path, tokenizer: ExportedTokenizer, layers: Layers | None = None) -> "StaticTable":
+    def load(cls, folder: Path, tokenizer: ExportedTokenizer, layers: MeanLayers | None = None) -> "StaticTable":
         """Load the table of a folder that turnwise, model2vec or sentence-transformers wrote."""
         return cls(_read_table(folder, _load_tensors(folder / STATIC_FILE)), tokenizer, folder, layers)
 
