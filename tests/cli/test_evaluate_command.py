@@ -181,7 +181,7 @@ def test_a_function_in_the_working_directory_is_evaluated(
         (["--task", "nli", "--dataset", "snli"], 1, "holds no data set for nli among snli"),
         (["--task", "nli", "--data", "nowhere"], 1, "nowhere is not a folder"),
         (["--task", "nli", "--data", "WORLD/intents"], 1, "holds no data set for the task 'nli'"),
-        (["--task", "nli", "--postprocess", "polish", "--fit", "WORLD"], 2, "is not one of 'whitening', 'flow'"),
+        (["--task", "nli", "--postprocess", "polish", "--fit", "WORLD"], 2, "is not one of 'flow', 'whitening'"),
         (["--task", "nli", "--postprocess", "whitening", "--fit", "nowhere"], 1, "nowhere is not a store"),
     ],
 )

@@ -48,7 +48,7 @@ def evaluate_command(
     dataset: Datasets = None,
     pooling: PoolingName = None,
     postprocess: Annotated[
-        Literal["whitening", "flow"] | None, Option(help="Post-process the vectors; needs --fit.")
+        Literal["flow", "whitening"] | None, Option(help="Post-process the vectors; needs --fit.")
     ] = None,
     fit: Annotated[Path | None, Option(help="Store whose texts the post-processing is fitted on.")] = None,
     compressed: Compressed = False,
