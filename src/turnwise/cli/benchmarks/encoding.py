@@ -20,15 +20,21 @@ from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source import CorpusSource
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.source import locate_model
-from turnwise.models.encoder import Encoder
+from turnwise.models.encoder import Encoder, Precision
 from turnwise.models.export import ExportFormat, export
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.version import describe_environment
 
 PEER, TORCH = "sentence_transformers", "turnwise"
 
-#: Passes over the texts per round of the static model: one is too short to be timed.
-_STATIC_PASSES = 20
+#: Texts that the static model encodes at least per round, in several passes if necessary: fewer are too few to be timed.
+_STATIC_TEXTS = 10_240
+
+#: Texts that sentence-transformers encodes at most: its speed does not depend on their number.
+_PEER_TEXTS = 20_000
+
+#: Precisions that are measured on a GPU beside 32 bits.
+_HALF_PRECISIONS: tuple[Precision, ...] = ("float16", "bfloat16")
 
 #: Texts whose pairwise cosines are compared: 523,776 pairs.
 _COMPARED_TEXTS = 1024
@@ -48,8 +54,9 @@ def encode_benchmark(
     """Encode the same texts with sentence-transformers, PyTorch, ONNX (32 and 8 bits) and a static table.
 
     All use the same weights, alternate in one run after a warm-up pass, and report the best of several rounds.
-    sentence-transformers runs on PyTorch with its defaults. ONNX graphs, which run on the CPU only, are skipped on a
-    GPU. The texts are the first turns of Schema-Guided in `data`, or of the sample corpus.
+    sentence-transformers runs on PyTorch with its defaults, over the first 20,000 texts at most. On a GPU PyTorch is
+    also measured in half precision, and ONNX graphs are skipped, which run on the CPU only. The texts are the first
+    turns of Schema-Guided in `data`, or of the sample corpus.
     """
     require_peer()
     from sentence_transformers import SentenceTransformer
@@ -63,16 +70,22 @@ def encode_benchmark(
     skipped = skipped_tiers(device.type)
     with tempfile.TemporaryDirectory() as temporary:
         encoders = {TORCH: encoder}
+        for precision in _HALF_PRECISIONS if device.type == "cuda" else ():
+            encoders[f"{TORCH}-{precision}"] = Encoder.load(model, precision=precision)
         for tier in _FORMATS:
             if tier not in skipped:
                 export(encoder, Path(temporary) / tier, tier, progress=progress)
                 encoders[tier] = Encoder.load(Path(temporary) / tier)
-        functions: dict[str, Callable[[], Any]] = {PEER: lambda: peer.encode(inputs, show_progress_bar=False)}
+        compared = inputs[:_PEER_TEXTS]
+        functions: dict[str, Callable[[], Any]] = {PEER: lambda: peer.encode(compared, show_progress_bar=False)}
+        counts = {PEER: len(compared)}
         for name, each in encoders.items():
-            functions[name] = partial(_encode, each, inputs, _STATIC_PASSES if name == "static" else 1)
-        vectors = {name: _normalise(function()) for name, function in functions.items()}  # also the warm-up
+            passes = -(-_STATIC_TEXTS // len(inputs)) if name == "static" else 1
+            functions[name], counts[name] = partial(_encode, each, inputs, passes), passes * len(inputs)
+        # also the warm-up
+        vectors = {name: _normalise(function()[: len(compared)]) for name, function in functions.items()}
         best = best_times(functions, repeats, progress)
-    rates = {name: len(inputs) * (_STATIC_PASSES if name == "static" else 1) / best[name] for name in functions}
+    rates = {name: counts[name] / best[name] for name in functions}
     packages = {"onnxruntime": "onnx", "model2vec": "static"}
     return {
         "tiers": [
