@@ -24,7 +24,7 @@ from turnwise.core.imports import MissingPackageError
 from turnwise.corpus.store import read_corpus
 from turnwise.models import distillation as distilling
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.exported import STATIC_FILE, StaticTable
+from turnwise.models.backbone.exported import STATIC_FILE, Layers, StaticTable
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling
 from turnwise.models.distillation import distil, sample_corpus
@@ -274,10 +274,17 @@ def fitting_data() -> tuple[np.ndarray, np.ndarray, RaggedTokens, np.ndarray]:
     return hidden, start, RaggedTokens.of(tokens), targets / np.linalg.norm(targets, axis=1, keepdims=True)
 
 
-def similarity_error(table: np.ndarray, tokens: RaggedTokens, targets: np.ndarray) -> float:
-    means = np.stack([table[each].mean(0) for each in tokens])
-    means /= np.linalg.norm(means, axis=1, keepdims=True)
-    return float(np.abs(means @ means.T - targets @ targets.T).mean())
+def similarity_error(table: np.ndarray, layers: Layers, tokens: RaggedTokens, targets: np.ndarray) -> float:
+    vectors = layers(np.stack([table[each].mean(0) for each in tokens]))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return float(np.abs(vectors @ vectors.T - targets @ targets.T).mean())
+
+
+def test_layers_change_nothing_at_first() -> None:
+    vectors = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
+    layers = Layers(*(weight.numpy() for weight in distilling._identity_layers(6)))
+    assert layers.inner.shape == (24, 6)
+    np.testing.assert_allclose(layers(vectors), vectors, atol=1e-6)
 
 
 def test_fit_of_vectors_is_a_ridge_regression() -> None:
@@ -297,20 +304,78 @@ def test_fit_of_vectors_is_a_ridge_regression() -> None:
 
 def test_fit_of_similarities_recovers_a_table_and_keeps_unused_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     _, start, tokens, targets = fitting_data()
-    monkeypatch.setattr(distilling, "_LEARNING_RATE", 2e-2)
+    monkeypatch.setattr(distilling, "_TABLE_RATE", 2e-2)
+    monkeypatch.setattr(distilling, "_BATCH", 512)
     monkeypatch.setattr(distilling, "_EPOCHS", 20)
     reports: list[tuple[int, int | None]] = []
-    fitted = distilling._fit_similarities(
-        start.copy(), tokens, targets, lambda _, done, total=None: reports.append((done, total))
+    fitted, layers = distilling._fit_similarities(
+        start, tokens, targets, "cpu", lambda _, done, total=None: reports.append((done, total))
     )
     np.testing.assert_array_equal(fitted[28:], start[28:])
-    assert similarity_error(fitted, tokens, targets) < 0.5 * similarity_error(start, tokens, targets)
+    identity = Layers(*(weight.numpy() for weight in distilling._identity_layers(6)))
+    before = similarity_error(start, identity, tokens, targets)
+    assert similarity_error(fitted, layers, tokens, targets) < 0.5 * before
+    assert similarity_error(fitted, identity, tokens, targets) != pytest.approx(before)  # the table is fitted, too
     assert reports[-1] == (40, 40) and len(reports) == 40  # two batches per epoch
 
 
 def test_fit_ignores_texts_without_tokens(tiny_folder: Folder) -> None:
     table = distil(make_encoder(tiny_folder("bert")), dimensions=8, texts=["", "  ", "hotel now", "a taxi"])
     assert np.isfinite(table.encode(TEXTS)).all()
+
+
+@pytest.fixture(scope="module")
+def fitted(tiny_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fitted") / "model"
+    export(make_encoder(tiny_folder("bert")), folder, "static", dimensions=8, texts=TEXTS * 2)
+    return folder
+
+
+def test_fitted_vector_is_the_mean_through_two_layers(fitted: Path) -> None:
+    encoder = Encoder.load(fitted)
+    table = load_file(fitted / "table" / STATIC_FILE)["embeddings"]
+    inner, outer = (load_file(fitted / name / STATIC_FILE)["linear.weight"] for name in ("1_Dense", "2_Dense"))
+    for text in TEXTS:
+        ids = encoder.tokenizer(text, add_special_tokens=False)["input_ids"]
+        mean = table[[token for token in ids if token != encoder.tokenizer.unk_token_id]].mean(0)
+        expected = outer @ np.maximum(inner @ mean, 0)
+        np.testing.assert_allclose(encoder.encode([text], normalise=False)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_sentence_transformers_loads_a_fitted_folder_and_model2vec_refuses_it(fitted: Path) -> None:
+    from model2vec import StaticModel
+    from sentence_transformers import SentenceTransformer
+
+    texts = [*TEXTS, "☃ unknown ☃ hotel"]
+    ours = Encoder.load(fitted).encode(texts)
+    np.testing.assert_allclose(SentenceTransformer(str(fitted), device="cpu").encode(texts), ours, atol=1e-5)
+    with pytest.raises(ValueError, match="Could not find expected model files"):  # it would leave the layers out
+        StaticModel.from_pretrained(fitted)
+
+
+def test_fitted_model_can_be_saved_and_replaced(fitted: Path, tiny_folder: Folder, tmp_path: Path) -> None:
+    encoder = make_encoder(tiny_folder("bert"))
+    export(encoder, tmp_path, "static", dimensions=8)
+    plain = Encoder.load(tmp_path)
+    Encoder.load(fitted).save(tmp_path)
+    saved = Encoder.load(tmp_path)
+    np.testing.assert_array_equal(saved.encode(TEXTS), Encoder.load(fitted).encode(TEXTS))
+    assert saved.weights_fingerprint() == Encoder.load(fitted).weights_fingerprint() != plain.weights_fingerprint()
+    assert not (tmp_path / STATIC_FILE).exists()
+    plain.save(tmp_path)
+    np.testing.assert_array_equal(Encoder.load(tmp_path).encode(TEXTS), plain.encode(TEXTS))
+    assert not (tmp_path / "table").exists()
+
+
+def test_damaged_layers_are_reported(fitted: Path, tmp_path: Path) -> None:
+    Encoder.load(fitted).save(tmp_path)
+    layer = tmp_path / "2_Dense" / STATIC_FILE
+    save_file({"linear.weight": load_file(layer)["linear.weight"][:, 1:].copy()}, layer)
+    with pytest.raises(BackboneError, match=r"has layers of the shapes \(32, 8\) and \(8, 31\)"):
+        Encoder.load(tmp_path)
+    layer.unlink()
+    with pytest.raises(BackboneError, match="is missing: export the model again"):
+        Encoder.load(tmp_path)
 
 
 def tokens(encoder: Encoder, text: str) -> list[str]:
@@ -404,7 +469,7 @@ def test_the_command(tiny_folder: Folder, sample_world: Callable[[int], Path], t
     output = json.loads(CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False).stdout)
     table = Encoder.load(tmp_path / "out")
     assert output["format"] == "static" and output["tokens"] == len(table.tokenizer)
-    assert output["bytes"] == (tmp_path / "out" / STATIC_FILE).stat().st_size
+    assert output["bytes"] == (tmp_path / "out" / "table" / STATIC_FILE).stat().st_size
     assert output["greatest_difference"] is None and output["least_cosine"] is None
     assert table.hidden == 12
     text = CliRunner().invoke(app, [*command, "--force"], catch_exceptions=False).stdout

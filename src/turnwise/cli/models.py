@@ -162,10 +162,10 @@ def export_command(
         int | None, Option(help=f"static: dimensions, at most the model's own; {_DIMENSIONS} by default.", min=2)
     ] = None,
     corpus: Annotated[
-        Path | None,
+        list[Path] | None,
         Option(
-            help="Store; static: whose frequent words and texts the table is fitted to; onnx-int8: on whose texts the "
-            "ranges of values are measured, instead of the sample corpus."
+            help="Store (repeatable); static: whose frequent words and texts the table is fitted to; onnx-int8: on "
+            "whose texts the ranges of values are measured, instead of the sample corpus."
         ),
     ] = None,
     words: Annotated[
@@ -190,18 +190,19 @@ def export_command(
         formats = ("static",) if name in ("--dimensions", "--words") else ("static", "onnx-int8")
         if value is not None and format not in formats:
             raise typer.BadParameter(f"needs --format {' or '.join(formats)}, got {format}", param_hint=name)
-        if name in ("--words", "--texts") and value is not None and corpus is None:
+        if name in ("--words", "--texts") and value is not None and not corpus:
             raise typer.BadParameter("needs a store, named with --corpus", param_hint=name)
     from turnwise.models.distillation import sample_corpus
     from turnwise.models.export import CALIBRATION_TEXTS, export
 
     with progress_bar() as progress:
-        encoder = turnwise.Encoder.load(model, device="cpu", pooling=pooling, compressed=compressed)
+        device = None if format == "static" else "cpu"
+        encoder = turnwise.Encoder.load(model, device=device, pooling=pooling, compressed=compressed)
         options: dict[str, Any] = {"dimensions": dimensions or _DIMENSIONS}
-        if corpus is not None:
+        if corpus:
             default_words, default_texts = (_WORDS, _TEXTS) if format == "static" else (0, CALIBRATION_TEXTS)
             options["words"], options["texts"] = sample_corpus(
-                turnwise.read_corpus(corpus),
+                turnwise.read_corpus(*corpus),
                 default_words if words is None else words,
                 default_texts if texts is None else texts,
                 progress,

@@ -7,8 +7,8 @@ steps:
 
 1. Ridge regression from sums of token vectors to the encoder's vectors of the texts. It shrinks towards model2vec's
    table, so rows of rare tokens change little.
-2. Gradient descent on the similarities: within a batch, the distribution of a text over the other texts (the softmax
-   of cosines) approximates the encoder's.
+2. Two layers are put over the mean, which change nothing at first. Then gradient descent on the similarities: within a
+   batch, the distribution of a text over the other texts (the softmax of cosines) approximates the encoder's.
 """
 
 import logging
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from scipy import sparse
 from torch import nn
-from torch.nn.functional import embedding_bag, kl_div, normalize
+from torch.nn.functional import embedding_bag, kl_div, normalize, relu
 from transformers import PreTrainedTokenizerFast
 
 from turnwise.core.dialogue import Dialogue
@@ -33,7 +33,7 @@ from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.exported import ExportedTokenizer, StaticTable
+from turnwise.models.backbone.exported import ExportedTokenizer, Layers, StaticTable
 from turnwise.models.backbone.inputs import tokenise
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import STATIC
@@ -51,8 +51,11 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 #: The ridge regression: its penalty, and the iterations of conjugate gradients.
 _RIDGE_PENALTY, _RIDGE_ITERATIONS = 0.5, 10
 
-#: The fit of similarities: epochs, texts per batch, the initial learning rate, and the temperature of the softmax.
-_EPOCHS, _BATCH, _LEARNING_RATE, _TEMPERATURE = 3, 512, 5e-4, 0.05
+#: The fit of similarities: epochs, texts per batch, and the temperature of the softmax.
+_EPOCHS, _BATCH, _TEMPERATURE = 8, 1024, 0.05
+
+#: The initial learning rates of the table and of the layers, and the units between the layers for each dimension.
+_TABLE_RATE, _LAYER_RATE, _UNITS = 5e-4, 3e-3, 4
 
 #: The least number of occurrences of a corpus word that becomes a token.
 _MIN_COUNT = 5
@@ -95,13 +98,13 @@ def distil(
     texts: Sequence[str] = (),
     progress: Progress = silent,
 ) -> ExportedEncoder:
-    """Return a static encoder, whose vectors are means of token vectors and have length 1 by default.
+    """Return a static encoder, whose vectors have length 1 by default.
 
     Args:
-        encoder: to distil; it is not changed.
+        encoder: to distil; it is not changed. The table is fitted on its device.
         dimensions: the size of a vector; None, or more than the encoder's: the encoder's own.
         words: become tokens if they are none yet.
-        texts: that the table is fitted to; none: the table stays as model2vec makes it.
+        texts: that table and layers are fitted to; none: the table stays as model2vec makes it, without layers.
         progress: reports the number of encoded tokens and texts, and the steps of the fit.
     """
     with explain_missing_packages():
@@ -119,12 +122,13 @@ def distil(
         size = min(dimensions or encoder.hidden, encoder.hidden)
         weights = compute_weights(len(tokens), _SIF_COEFFICIENT)[:, None].astype(np.float32)
         static_tokenizer = ExportedTokenizer.plain(extended.to_tokenizer())
+        layers = None
         if texts:
-            table = _fit_to_texts(encoder, static_tokenizer, vectors, weights, size, texts, progress)
+            table, layers = _fit_to_texts(encoder, static_tokenizer, vectors, weights, size, texts, progress)
         else:
             table = apply_pca(vectors, size) * weights
     folder = Path(str(getattr(config, "name_or_path", "")))
-    static = StaticTable(table, static_tokenizer, folder)
+    static = StaticTable(table, static_tokenizer, folder, layers)
     # means do not depend on positions: speakers are lost, and turns are joined by nothing
     settings = EncoderConfig(max_length=encoder.max_length, normalise=True, marks=encoder.marks)
     return ExportedEncoder(static, static_tokenizer, settings, {"model_type": STATIC}, folder)
@@ -151,8 +155,8 @@ def _fit_to_texts(
     size: int,
     texts: Sequence[str],
     progress: Progress,
-) -> Vectors:
-    """Return a table whose means over the tokens of texts have the similarities of the encoder's vectors."""
+) -> tuple[Vectors, Layers]:
+    """Return a table and layers, by which texts have the similarities of the encoder's vectors."""
     targets = encoder.encode(
         texts, normalise=True, progress=lambda _, done, total=None: progress("encoding texts", done, total)
     )
@@ -164,7 +168,7 @@ def _fit_to_texts(
     components = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :size]
     initial = (vectors - vectors.mean(0)) @ components * weights
     table = _fit_vectors(initial, tokens, centred @ components)
-    return _fit_similarities(table, tokens, targets, progress)
+    return _fit_similarities(table, tokens, targets, encoder.device, progress)
 
 
 def _fit_vectors(initial: Vectors, tokens: RaggedTokens, targets: Vectors) -> Vectors:
@@ -197,30 +201,53 @@ def _fit_vectors(initial: Vectors, tokens: RaggedTokens, targets: Vectors) -> Ve
     return table
 
 
-def _fit_similarities(initial: Vectors, tokens: RaggedTokens, targets: Vectors, progress: Progress) -> Vectors:
-    """Fit the cosines of token means to those of targets of length 1; rows of tokens that no text has do not change.
+def _fit_similarities(
+    initial: Vectors, tokens: RaggedTokens, targets: Vectors, device: str, progress: Progress
+) -> tuple[Vectors, Layers]:
+    """Fit a table and layers so that the cosines of texts are those of targets of length 1.
 
-    The loss is the Kullback-Leibler divergence of the softmax over the other texts of a batch.
+    The loss is the Kullback-Leibler divergence of the softmax over the other texts of a batch. Rows of tokens that no
+    text has do not change.
     """
-    table, expected = nn.Parameter(torch.from_numpy(initial)), torch.from_numpy(targets)
-    optimiser = torch.optim.SparseAdam([table], lr=_LEARNING_RATE)
+    table, expected = nn.Parameter(torch.tensor(initial, device=device)), torch.tensor(targets, device=device)
+    inner, outer = (nn.Parameter(weight.to(device)) for weight in _identity_layers(initial.shape[1]))
+    optimisers = (
+        torch.optim.SparseAdam([table], lr=_TABLE_RATE),
+        torch.optim.Adam([inner, outer], lr=_LAYER_RATE),
+    )
     batches = -(-len(tokens) // _BATCH)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1, 1e-3, total_iters=_EPOCHS * batches)
+    schedules = [torch.optim.lr_scheduler.LinearLR(each, 1, 1e-3, _EPOCHS * batches) for each in optimisers]
     generator = np.random.default_rng(0)
     for epoch in range(_EPOCHS):
         for number, rows in enumerate(np.array_split(generator.permutation(len(tokens)), batches)):
             batch = tokens.take(rows)
-            ids, starts = torch.from_numpy(batch.tokens).long(), torch.from_numpy(batch.starts)
-            means = normalize(embedding_bag(ids, table, starts, mode="mean", sparse=True))
-            loss = kl_div(
-                _log_neighbours(means), _log_neighbours(expected[rows]), reduction="batchmean", log_target=True
-            )
-            optimiser.zero_grad()
+            ids, starts = (torch.from_numpy(each).long().to(device) for each in (batch.tokens, batch.starts))
+            means = embedding_bag(ids, table, starts, mode="mean", sparse=True)
+            vectors = normalize(relu(means @ inner.T) @ outer.T)
+            own = expected[torch.from_numpy(rows).to(device)]
+            loss = kl_div(_log_neighbours(vectors), _log_neighbours(own), reduction="batchmean", log_target=True)
+            table.grad = inner.grad = outer.grad = None
             loss.backward()
-            optimiser.step()
-            schedule.step()
+            for optimiser, schedule in zip(optimisers, schedules, strict=True):
+                optimiser.step()
+                schedule.step()
             progress("fitting", epoch * batches + number + 1, _EPOCHS * batches)
-    return table.detach().numpy()
+    fitted, *weights = (each.detach().cpu().numpy() for each in (table, inner, outer))
+    return fitted, Layers(*weights)
+
+
+def _identity_layers(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weights of two layers that change no vector, since x is relu(x) - relu(-x).
+
+    The other units have random weights, and do not count at first.
+    """
+    generator = torch.Generator().manual_seed(0)
+    identity = torch.eye(size)
+    inner = torch.randn(_UNITS * size, size, generator=generator) * (2 / size) ** 0.5
+    inner[: 2 * size] = torch.cat([identity, -identity])
+    outer = torch.zeros(size, _UNITS * size)
+    outer[:, : 2 * size] = torch.cat([identity, -identity], dim=1)
+    return inner, outer
 
 
 def _log_neighbours(vectors: torch.Tensor) -> torch.Tensor:

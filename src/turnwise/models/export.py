@@ -123,7 +123,8 @@ def export(
     table = distil(encoder, dimensions=dimensions, words=words, texts=texts, progress=progress)
     table.training_data = encoder.training_data
     table.save(folder)
-    return ExportResult(folder, (folder / STATIC_FILE).stat().st_size, None, None, len(table.tokenizer))
+    size = (folder / table.model.subfolder / STATIC_FILE).stat().st_size
+    return ExportResult(folder, size, None, None, len(table.tokenizer))
 
 
 def _holds(folder: Path, kind: ExportFormat) -> bool:

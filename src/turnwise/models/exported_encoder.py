@@ -5,7 +5,14 @@ from typing import Any
 
 from turnwise.core.files import read_json, write_json
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.exported import UNLIMITED, ExportedModel, ExportedTokenizer, OnnxGraph, StaticTable
+from turnwise.models.backbone.exported import (
+    UNLIMITED,
+    ExportedModel,
+    ExportedTokenizer,
+    Layers,
+    OnnxGraph,
+    StaticTable,
+)
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import BackboneError, Pooling
 from turnwise.models.encoder import Architecture, Encoder, EncoderConfig, Precision, describe_export
@@ -99,7 +106,8 @@ class ExportedEncoder(Encoder):
         model: ExportedModel
         if config.exported == "static":
             tokenizer = ExportedTokenizer.load(path, special_tokens=False)
-            model = StaticTable.load(path, tokenizer)
+            layers = Layers.load(folder) if config.layers else None
+            model = StaticTable.load(path, tokenizer, layers)
         else:
             model = OnnxGraph.load(path, config.runtime)
             tokenizer = ExportedTokenizer.load(path)
@@ -107,11 +115,13 @@ class ExportedEncoder(Encoder):
         return cls(model, tokenizer, config, backbone, folder)
 
     def _save_model(self, folder: Path) -> dict[str, Any]:
-        write_json(folder / "config.json", self._backbone)
-        self.tokenizer.save(folder)
-        self.model.save(folder, self.normalise)
+        path = folder / self.model.subfolder
+        path.mkdir(exist_ok=True)
+        write_json(path / "config.json", self._backbone)
+        self.tokenizer.save(path)
         settings = {"kind": self.model.kind, "pooling": self.pooling, "max_length": self.max_length}
-        return {**settings, "normalise": self.normalise, "origin": self.origin}
+        settings |= {"normalise": self.normalise, "origin": self.origin, "path": self.model.subfolder}
+        return settings | self.model.save(folder, self.normalise)
 
 
 def _check_options(folder: Path, config: EncoderConfig, device: Any, pooling: Pooling | None) -> None:

@@ -28,7 +28,7 @@ from turnwise.version import describe_environment
 
 PEER, TORCH = "sentence_transformers", "turnwise"
 
-#: Texts that the static model encodes at least per round, in several passes if necessary: fewer cannot be timed.
+#: Texts that the static model encodes per round at least, in several passes: fewer are too few to be timed.
 _STATIC_TEXTS = 10_240
 
 #: Texts that sentence-transformers encodes at most: its speed does not depend on their number.

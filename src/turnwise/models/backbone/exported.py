@@ -6,7 +6,8 @@ graphs.
 - **ONNX**: a graph with the pooling inside. It accepts padded rows, for other programs; here it is given rows of one
   length, so nothing is padded and no vector depends on what else is in the batch.
 - **Static**: a table with one vector per token; a text's vector is the mean of its tokens'. The folder is model2vec's,
-  and also readable by sentence-transformers.
+  and also readable by sentence-transformers. A table that was fitted to texts has two layers over the mean, and is
+  readable by sentence-transformers only.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,7 +32,7 @@ from turnwise.core.files import read_json, write_json, write_tensors
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.types import Vectors
 from turnwise.models.backbone.ragged import RaggedTokens
-from turnwise.models.backbone.source import STATIC, BackboneError, Runtime, write_modules
+from turnwise.models.backbone.source import STATIC, BackboneError, Runtime, write_dense, write_modules
 
 #: The file of an ONNX model and of a static one, in a model's folder.
 ONNX_FILE = "model.onnx"
@@ -48,6 +50,10 @@ _RUN_TOKENS = 512
 
 _TOKENIZER_FILE = "tokenizer.json"
 _TOKENIZER_SETTINGS = "tokenizer_config.json"
+
+#: The folders of a static model with layers; sentence-transformers names those of the layers so.
+_TABLE_FOLDER = "table"
+_LAYER_FOLDERS = ("1_Dense", "2_Dense")
 
 #: Rows of a static table that are hashed at a time.
 _DIGEST_ROWS = 4_096
@@ -146,6 +152,7 @@ class ExportedModel(ABC):
     kind: ClassVar[str]  # its name in `turnwise.json`
     hidden: int  # the size of a vector
     digest: str  # equal for equal models
+    subfolder: str = ""  # of a model's folder: where its tokenizer and `config.json` are
 
     @property
     def configuration(self) -> str:
@@ -157,8 +164,8 @@ class ExportedModel(ABC):
         """Return vectors (sequences, hidden), not normalised, of sequences that have at least one token each."""
 
     @abstractmethod
-    def save(self, folder: Path, normalise: bool) -> None:
-        """Write the model into an existing folder, after `config.json` and the tokenizer."""
+    def save(self, folder: Path, normalise: bool) -> dict[str, Any]:
+        """Write the model after `config.json` and the tokenizer; return further settings for `turnwise.json`."""
 
 
 # ---- ONNX
@@ -205,11 +212,12 @@ class OnnxGraph(ExportedModel):
         list(self._threads.map(run_rows, _rows_of_one_length(sequences.lengths)))
         return vectors
 
-    def save(self, folder: Path, normalise: bool) -> None:
+    def save(self, folder: Path, normalise: bool) -> dict[str, Any]:
         """Write the graph, which normalises by itself."""
         unfinished = folder / f".writing-{ONNX_FILE}"
         shutil.copyfile(self.path, unfinished)
         unfinished.replace(folder / ONNX_FILE)
+        return {}
 
     def __deepcopy__(self, _: Any) -> "OnnxGraph":
         return self
@@ -292,12 +300,42 @@ def count_threads() -> int:
 # ---- static
 
 
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Two layers without biases: a matrix product, ReLU, and another one. A vector of zeros stays as it is."""
+
+    inner: Vectors  # (units, size)
+    outer: Vectors  # (size, units)
+
+    def __call__(self, vectors: Vectors) -> Vectors:
+        """(texts, size) → the same shape."""
+        changed: Vectors = np.maximum(vectors @ self.inner.T, 0) @ self.outer.T
+        return changed
+
+    @classmethod
+    def load(cls, folder: Path) -> "Layers":
+        """Load the layers of a model's folder."""
+        inner, outer = (
+            _load_tensors(folder / name / STATIC_FILE).get("linear.weight", np.empty(0)) for name in _LAYER_FOLDERS
+        )
+        if inner.ndim != 2 or inner.shape != outer.T.shape:
+            raise BackboneError(f"{folder} has layers of the shapes {inner.shape} and {outer.shape}: export it again")
+        return cls(inner, outer)
+
+    def save(self, folder: Path) -> None:
+        """Write the layers as modules of sentence-transformers."""
+        for name, weight, activation in zip(
+            _LAYER_FOLDERS, (self.inner, self.outer), ("activation.ReLU", "linear.Identity"), strict=True
+        ):
+            write_dense(folder / name, {"weight": weight}, activation)
+
+
 class StaticTable(ExportedModel):
-    """A table of token vectors; the unknown token does not count."""
+    """A table of token vectors, possibly with layers over the mean; the unknown token does not count."""
 
     kind = "static"
 
-    def __init__(self, table: Vectors, tokenizer: ExportedTokenizer, folder: Path):
+    def __init__(self, table: Vectors, tokenizer: ExportedTokenizer, folder: Path, layers: Layers | None = None):
         """Use a table (tokens, size), whose rows are the ids of a tokenizer; `folder` is for messages."""
         rows, self.hidden = table.shape
         if rows != len(tokenizer):
@@ -305,11 +343,17 @@ class StaticTable(ExportedModel):
                 f"{folder} has {rows} token vectors, but its tokenizer {len(tokenizer)} tokens: export it again"
             )
         self._table = table
+        self._layers = layers
         self._unknown = tokenizer.unk_token_id
+        # where model2vec does not look for a table, because it would leave the layers out
+        self.subfolder = "" if layers is None else _TABLE_FOLDER
 
     @cached_property
     def digest(self) -> str:  # type: ignore[override]
-        """A hash of the table, as if it had zeros for the unknown token and a last column of 0 for it, 1 for others."""
+        """A hash of table and layers.
+
+        The table is hashed as if it had zeros for the unknown token and a last column of 0 for it, 1 for others.
+        """
         digest = hashlib.sha256()
         for first in range(0, len(self._table), _DIGEST_ROWS):
             rows = self._table[first : first + _DIGEST_ROWS]
@@ -317,18 +361,14 @@ class StaticTable(ExportedModel):
             if self._unknown is not None and first <= self._unknown < first + len(rows):
                 rows[self._unknown - first] *= 0
             digest.update(rows.tobytes())
+        if self._layers is not None:
+            digest.update(self._layers.inner.tobytes() + self._layers.outer.tobytes())
         return digest.hexdigest()
 
     @classmethod
-    def load(cls, folder: Path, tokenizer: ExportedTokenizer) -> "StaticTable":
+    def load(cls, folder: Path, tokenizer: ExportedTokenizer, layers: Layers | None = None) -> "StaticTable":
         """Load the table of a folder that turnwise, model2vec or sentence-transformers wrote."""
-        if not (folder / STATIC_FILE).is_file():
-            raise BackboneError(f"{folder / STATIC_FILE} is missing: export the model again")
-        try:
-            tensors = _load_tensors(folder / STATIC_FILE)
-        except (SafetensorError, OSError) as error:
-            raise BackboneError(f"cannot load the model {folder}: {_first_line(error)}") from error
-        return cls(_read_table(folder, tensors), tokenizer, folder)
+        return cls(_read_table(folder, _load_tensors(folder / STATIC_FILE)), tokenizer, folder, layers)
 
     def run(self, sequences: RaggedTokens) -> Vectors:
         """Return vectors (sequences, hidden), not normalised."""
@@ -342,16 +382,17 @@ class StaticTable(ExportedModel):
             sums[:longer] += self._table[known.tokens[starts[:longer] + position]]
         vectors = np.empty_like(sums)
         vectors[order] = sums / np.maximum(lengths, 1)[:, None].astype(np.float32)
-        return vectors
+        return vectors if self._layers is None else self._layers(vectors)
 
-    def save(self, folder: Path, normalise: bool) -> None:
+    def save(self, folder: Path, normalise: bool) -> dict[str, Any]:
         """Write the table, and the files that model2vec and sentence-transformers need."""
-        unfinished = folder / f".writing-{STATIC_FILE}"
+        path = folder / self.subfolder
+        unfinished = path / f".writing-{STATIC_FILE}"
         table = self._table.copy()
         if self._unknown is not None:
             table[self._unknown] *= 0
         write_tensors(unfinished, {"embeddings": table})
-        unfinished.replace(folder / STATIC_FILE)
+        unfinished.replace(path / STATIC_FILE)
         settings = {
             "model_type": STATIC,
             "architectures": ["StaticModel"],
@@ -360,16 +401,29 @@ class StaticTable(ExportedModel):
             "embedding_dtype": "float32",
             "seq_length": UNLIMITED,
         }
-        write_json(folder / "config.json", settings)
-        write_modules(folder, ["models.StaticEmbedding"] + ["models.Normalize"] * normalise)
+        write_json(path / "config.json", settings)
+        modules = ["StaticEmbedding"] + ["Dense"] * 2 * (self._layers is not None) + ["Normalize"] * normalise
+        write_modules(folder, [f"models.{name}" for name in modules], self.subfolder)
         write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+        # remove what an earlier export left
+        if self._layers is None:
+            shutil.rmtree(folder / _TABLE_FOLDER, ignore_errors=True)
+        else:
+            (folder / STATIC_FILE).unlink(missing_ok=True)
+            self._layers.save(folder)
+        return {"layers": self._layers is not None}
 
 
 def _load_tensors(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Return the tensors of a safetensors file; those of float32 are views of the mapped file, not copies."""
-    with safe_open(path, "np") as file:  # checks the whole header
-        names = list(file.keys())
-        tensors = {name: file.get_tensor(name) for name in names if file.get_slice(name).get_dtype() != "F32"}
+    if not path.is_file():
+        raise BackboneError(f"{path} is missing: export the model again")
+    try:
+        with safe_open(path, "np") as file:  # checks the whole header
+            names = list(file.keys())
+            tensors = {name: file.get_tensor(name) for name in names if file.get_slice(name).get_dtype() != "F32"}
+    except (SafetensorError, OSError) as error:
+        raise BackboneError(f"cannot load the model {path.parent}: {_first_line(error)}") from error
     with path.open("rb") as stream:
         header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
         data = np.asarray(np.memmap(path, np.uint8, "r"))[stream.tell() :]
