@@ -283,6 +283,7 @@ def test_openvino_gives_the_same_vectors(exported: Pair, openvino: Encoder, monk
     np.testing.assert_allclose(openvino.encode_sequences(rows), alone, atol=1e-6, rtol=0)
 
 
+@pytest.mark.full
 def test_openvino_runs_graphs_without_segments_and_normalisation(tiny_folder: Folder, tmp_path: Path) -> None:
     pair = Pair(tmp_path / "out", make_encoder(tiny_folder("distilbert")))
     assert not pair.encoder.backbone.has_segments

@@ -141,7 +141,7 @@ def _read_texts(data: Path | None, count: int) -> tuple[str, list[str]]:
 def skipped_tiers(device: str) -> dict[str, str]:
     """Return the tiers that cannot be measured on a device, with the reasons."""
     skipped: dict[str, str] = {}
-    for tier, packages in {**_FORMATS, _OPENVINO: (*_ONNX_PACKAGES, "openvino")}.items():
+    for tier, packages in (*_FORMATS.items(), (_OPENVINO, (*_ONNX_PACKAGES, "openvino"))):
         missing = [package for package in packages if importlib.util.find_spec(package) is None]
         if missing:
             skipped[tier] = f"{missing[0]} is not installed: pip install 'turnwise[{EXTRAS[missing[0]]}]'"
