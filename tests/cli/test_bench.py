@@ -18,6 +18,7 @@ from turnwise.cli.benchmarks.encoding import encode_benchmark
 from turnwise.cli.benchmarks.evaluating import evaluate_benchmark
 from turnwise.cli.benchmarks.reranking import rerank_benchmark
 from turnwise.core.errors import TurnwiseError
+from turnwise.models.backbone.exported import OnnxGraph
 from turnwise.models.encoder import Encoder
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.reranker import Reranker, pair_text
@@ -167,7 +168,10 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
 
     def our_encode(self: Encoder, inputs: Sequence[Any], **options: Any) -> np.ndarray:
         assert not options
-        name = self.folder.name if isinstance(self, ExportedEncoder) else "torch"
+        name = "torch"
+        if isinstance(self, ExportedEncoder):
+            openvino = isinstance(self.model, OnnxGraph) and self.model.runtime == "openvino"
+            name = self.folder.name + "-openvino" * openvino
         ours.setdefault(name, []).append(list(inputs))
         vectors[name] = encode(self, inputs)
         return vectors[name]
@@ -180,17 +184,18 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
 
     monkeypatch.setattr(Encoder, "encode", our_encode)
     monkeypatch.setattr(SentenceTransformer, "encode", their_encode)
-    monkeypatch.setattr(encoding, "_STATIC_PASSES", 2)
+    monkeypatch.setattr(encoding, "_STATIC_TEXTS", 60)
     result = encode_benchmark(None, 30, 2, str(tiny_folder("bert")))
 
     tiers = {tier["tier"]: tier for tier in result["tiers"]}
-    assert list(tiers) == ["sentence_transformers", "turnwise", "onnx", "onnx-int8", "static"]
+    assert list(tiers) == ["sentence_transformers", "turnwise", "onnx", "onnx-int8", "onnx-int8-openvino", "static"]
     (encoded,) = {tuple(texts) for texts in theirs}
     assert len(encoded) == result["texts"] == 30
     assert {name: len(calls) for name, calls in ours.items()} == {
         "torch": 3,
         "onnx": 3,
         "onnx-int8": 3,
+        "onnx-int8-openvino": 3,
         "static": 6,
     }
     assert all(tuple(texts) == encoded for calls in ours.values() for texts in calls)
@@ -213,6 +218,7 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
         and -1 <= tiers["static"]["rank_correlation"] < tiers["onnx"]["rank_correlation"] <= 1
     )
     assert result["skipped"] == {} and result["dataset"] == "sample" and result["environment"]["model2vec"]
+    assert tiers["onnx-int8-openvino"]["cosine_mean"] > 0.98 and result["environment"]["openvino"]
     assert 5 < result["tokens_per_text"] <= 64
 
 
@@ -222,6 +228,7 @@ def test_skipped_tiers_are_reported(
     assert {tier: "CPU only" in reason for tier, reason in encoding.skipped_tiers("cuda").items()} == {
         "onnx": True,
         "onnx-int8": True,
+        "onnx-int8-openvino": True,
     }
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name == "sentence_transformers" else None)
     monkeypatch.delenv("TURNWISE_DATA", raising=False)
@@ -232,7 +239,12 @@ def test_skipped_tiers_are_reported(
         ("onnx", "onnx"),
         ("onnx-int8", "onnx"),
         ("static", "model2vec"),
+        ("onnx-int8-openvino", "onnx"),
     ]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "openvino" else name)
+    assert encoding.skipped_tiers("cpu") == {
+        "onnx-int8-openvino": "openvino is not installed: pip install 'turnwise[openvino]'"
+    }
     with pytest.raises(TurnwiseError, match="schema_guided_dialogue does not exist"):
         encode_benchmark(tmp_path, 5)
 

@@ -7,6 +7,7 @@ import random
 import shutil
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportError, ExportResult, _PaddedEncoder, export
 from turnwise.models.identity import encoder_fingerprint
-from turnwise.models.loading import wrap_model
+from turnwise.models.loading import ModelError, load_model, wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.training.loop import train
 from turnwise.training.recipe import load_recipe
@@ -261,6 +262,84 @@ def test_int8_is_calibrated_on_given_texts(exported: Pair, tmp_path: Path, monke
         for name in ("few", "many")
     )
     assert few < many  # the ranges of one word are too narrow
+
+
+# ---- OpenVINO
+
+
+@pytest.fixture(scope="module")
+def openvino(exported: Pair) -> Encoder:
+    return Encoder.load(exported.folder, runtime="openvino")
+
+
+def test_openvino_gives_the_same_vectors(exported: Pair, openvino: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exported_module, "_RUN_TOKENS", 10)  # several runs
+    rows = sequences([4, 9, 9, 2, 20, 4, 4, 4, 11, 40])
+    for normalise in (False, True, None):
+        actual, expected = (each.encode_sequences(rows, normalise=normalise) for each in (openvino, exported.graph))
+        assert actual.dtype == np.float32
+        np.testing.assert_allclose(actual, expected, atol=1e-5, rtol=0)
+    alone = np.concatenate([openvino.encode_sequences([row]) for row in rows])
+    np.testing.assert_allclose(openvino.encode_sequences(rows), alone, atol=1e-6, rtol=0)
+
+
+@pytest.mark.full
+def test_openvino_runs_graphs_without_segments_and_normalisation(tiny_folder: Folder, tmp_path: Path) -> None:
+    pair = Pair(tmp_path / "out", make_encoder(tiny_folder("distilbert")))
+    assert not pair.encoder.backbone.has_segments
+    same(Encoder.load(pair.folder, runtime="openvino"), pair.encoder)
+
+
+def test_openvino_can_be_used_from_several_threads(openvino: Encoder) -> None:
+    texts = [random_texts(6, seed=seed) for seed in range(24)]
+    expected = [openvino.encode(each) for each in texts]
+    with ThreadPoolExecutor(6) as threads:
+        for actual, vectors in zip(threads.map(openvino.encode, texts), expected, strict=True):
+            np.testing.assert_allclose(actual, vectors, atol=1e-6, rtol=0)
+
+
+def test_openvino_is_the_same_encoder_with_its_own_cache(exported: Pair, openvino: Encoder, tmp_path: Path) -> None:
+    assert openvino.identify() == exported.graph.identify()
+    assert openvino.weights_fingerprint() == exported.graph.weights_fingerprint()
+    assert encoder_fingerprint(openvino) != encoder_fingerprint(exported.graph)
+    for each in (copy.deepcopy(openvino), pickle.loads(pickle.dumps(openvino))):
+        assert encoder_fingerprint(each) == encoder_fingerprint(openvino)
+        np.testing.assert_allclose(each.encode(["a table"]), openvino.encode(["a table"]), atol=1e-6)
+    openvino.save(tmp_path / "again")  # the runtime is not stored
+    assert encoder_fingerprint(Encoder.load(tmp_path / "again")) == encoder_fingerprint(exported.graph)
+
+
+def test_damaged_graph_is_reported_with_openvino(openvino: Encoder, tmp_path: Path) -> None:
+    openvino.save(tmp_path)
+    whole = (tmp_path / ONNX_FILE).read_bytes()
+    (tmp_path / ONNX_FILE).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BackboneError, match=r"model\.onnx cannot be run"):
+        Encoder.load(tmp_path, runtime="openvino")
+
+
+def test_embed_command_runs_openvino(exported: Pair, openvino: Encoder, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(random_texts(8)))
+    run("embed", exported.folder, tmp_path / "texts.txt", "--out", tmp_path / "vectors.npy", "--runtime", "openvino")
+    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), openvino.encode(random_texts(8)), atol=1e-6)
+    options = ("--out", tmp_path / "out.lance", "--engine", "ray", "--runtime", "openvino")
+    result = run("embed", exported.folder, tmp_path / "texts.txt", *options, code=2)
+    assert "Invalid value for --runtime: needs --engine local" in result.stderr
+
+
+def test_without_openvino_the_message_names_the_extra(exported: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(MissingPackageError, match=r"openvino is not installed: pip install 'turnwise\[openvino\]'"):
+        Encoder.load(exported.folder, runtime="openvino")
+
+
+def test_runtimes_are_for_onnx_models(exported: Pair, tiny_folder: Folder) -> None:
+    with pytest.raises(BackboneError, match="unknown runtime 'tensorrt': choose 'onnxruntime' or 'openvino'"):
+        Encoder.load(exported.folder, runtime="tensorrt")  # type: ignore[arg-type]
+    for runtime in ("onnxruntime", "openvino"):
+        with pytest.raises(BackboneError, match=f"is not an ONNX model, so {runtime} cannot run it: export it first"):
+            Encoder.load(tiny_folder("bert"), runtime=runtime)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="is not an ONNX model"):
+        load_model("some:function", runtime="openvino")
 
 
 # ---- what can be done with it, and what not

@@ -1,18 +1,24 @@
 """What a service imports and computes before it is ready."""
 
+import importlib.util
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.helpers.served import served
 from tests.helpers.trial import build
+from turnwise.core.imports import MissingPackageError
 from turnwise.core.model_names import TURNWISE_SMALL_INT8
+from turnwise.models.encoder import Encoder
 from turnwise.models.trainable_encoder import TrainableEncoder
-from turnwise.serve.models import LoadedModels
+from turnwise.serve.models import LoadedModels, check_settings
 from turnwise.serve.observability import ServiceMetrics
+from turnwise.serve.settings import ServeSettings
 
 #: Starts a service with everything that `build` creates, and prints the modules that are imported when it is ready.
 START = """
@@ -64,6 +70,18 @@ def test_a_torch_model_is_served_with_torch_alone(tiny_folder: Callable[[str], P
     modules = modules_of_a_service(tiny_folder("bert"), tmp_path)
     assert "torch" in modules
     assert not modules & UNUSED
+
+
+def test_the_8_bit_model_is_served_with_openvino(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ServeSettings(model=TURNWISE_SMALL_INT8, runtime="openvino")
+    with served(settings) as client:
+        vectors = client.post("/embed", json={"inputs": ["where is my parcel?"]}).json()["vectors"]
+    expected = Encoder.load(TURNWISE_SMALL_INT8, runtime="openvino").encode(["where is my parcel?"])
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+    assert settings.served() == {"model": TURNWISE_SMALL_INT8, "runtime": "openvino"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'turnwise\[openvino\]'"):
+        check_settings(settings)
 
 
 def test_the_weights_are_hashed_once(

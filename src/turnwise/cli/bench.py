@@ -85,7 +85,8 @@ def bench_encode(
 ) -> None:
     """Encode texts, compared with sentence-transformers.
 
-    Measures PyTorch (on a GPU also in half precision), ONNX (32 and 8 bits) and a static table.
+    Measures PyTorch (on a GPU also in half precision), ONNX (32 and 8 bits, the latter also with
+    OpenVINO if that is installed) and a static table.
 
     Without --data, the texts come from the sample corpus.
     """

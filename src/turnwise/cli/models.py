@@ -19,6 +19,7 @@ from turnwise.cli.options import (
     ModelArgument,
     OptionalData,
     PoolingName,
+    RuntimeName,
     Speakers,
     Splits,
     out_file,
@@ -71,6 +72,7 @@ def embed_command(
         Literal["float32", "bfloat16", "float16"],
         Option(help="Precision of matrix products; float16 is faster on a GPU, with almost the same vectors."),
     ] = "float32",
+    runtime: RuntimeName = None,
     engine: Annotated[
         Literal["local", "ray"], Option(help="Encode in this process or on the workers of a Ray cluster.")
     ] = "local",
@@ -93,8 +95,9 @@ def embed_command(
     for name, value in {"--workers": workers, "--block-rows": block_rows, "--address": address}.items():
         if engine != "ray" and value is not None:
             raise typer.BadParameter("needs --engine ray", param_hint=name)
-    if engine == "ray" and precision != "float32":
-        raise typer.BadParameter("needs --engine local", param_hint="--precision")
+    for name, given in {"--precision": precision != "float32", "--runtime": runtime is not None}.items():
+        if engine == "ray" and given:
+            raise typer.BadParameter("needs --engine local", param_hint=name)
     options: dict[str, Any] = {"normalise": normalise, "max_length": max_length}
     if engine == "local":
         from turnwise.corpus.text_sources import open_text_source
@@ -107,7 +110,7 @@ def embed_command(
             from turnwise.papers import baselines  # noqa: F401  registers them
 
         with progress_bar() as progress:
-            loaded = load_model(model, compressed=compressed, precision=precision)
+            loaded = load_model(model, compressed=compressed, precision=precision, runtime=runtime)
             result = embed(loaded, texts, Path(out), progress=progress, **options)
     else:
         from turnwise.assist.search.parquet_blocks import BLOCK_ROWS

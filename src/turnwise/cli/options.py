@@ -122,6 +122,10 @@ PoolingName = Annotated[
     Literal["mean", "cls", "cls-mlp", "max", "first-last"] | None,
     Option("--pooling", help="Pooling instead of the model's own."),
 ]
+RuntimeName = Annotated[
+    Literal["onnxruntime", "openvino"] | None,
+    Option("--runtime", help="Library that runs an ONNX model; onnxruntime by default, openvino is faster on x86."),
+]
 Compressed = Annotated[
     bool, Option("--compressed", help="Apply the semantic compression (TaDSE) stored in the model folder.")
 ]

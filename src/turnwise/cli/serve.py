@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from turnwise.cli.options import OptionalModel
+from turnwise.cli.options import OptionalModel, RuntimeName
 from turnwise.cli.project import model_or_default
 from turnwise.core.imports import without_garbage_collection
 from turnwise.core.project import Project
@@ -17,6 +17,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 def serve_command(
     model: OptionalModel = None,
+    runtime: RuntimeName = None,
     port: Annotated[int, Option(min=0, max=65_535, help="Port to listen on; 0: any free port.")] = 8000,
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1",
     intents: Annotated[Path | None, Option(help="Folder written by `turnwise intents fit`.")] = None,
@@ -72,6 +73,7 @@ def serve_command(
     parts = project_parts(Project.find())
     settings = ServeSettings(
         model=model_or_default(model),
+        runtime=runtime,
         intents=intents or parts.get("intents"),
         responses=responses or parts.get("responses"),
         conversations=conversations or parts.get("conversations"),

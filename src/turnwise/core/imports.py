@@ -15,6 +15,7 @@ EXTRAS = {
     **dict.fromkeys(("pyarrow", "httpx", "charset_normalizer", "phonenumbers", "stdnum"), "corpus"),
     "lancedb": "serve",
     **dict.fromkeys(("onnx", "onnxscript"), "onnx"),
+    "openvino": "openvino",
     **dict.fromkeys(("model2vec", "skeletoken"), "static"),
     **dict.fromkeys(("ray", "lance"), "scale"),
     "bm25s": "evaluation",

@@ -28,7 +28,15 @@ from turnwise.corpus.membership import TrainingData, save_training_data
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, collect_tokens, run_tokenizer
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, token_batches
-from turnwise.models.backbone.source import DESCRIPTION_FILE, BackboneError, Pooling, load_training_data, locate_model
+from turnwise.models.backbone.source import (
+    DESCRIPTION_FILE,
+    RUNTIMES,
+    BackboneError,
+    Pooling,
+    Runtime,
+    load_training_data,
+    locate_model,
+)
 from turnwise.models.identity import EncoderId, index_fingerprint
 from turnwise.version import __version__
 
@@ -71,6 +79,7 @@ class EncoderConfig:
     layers: bool = False  # whether a static table has layers
     exported: ExportKind | None = None
     origin: str | None = None  # see `Encoder`
+    runtime: Runtime = "onnxruntime"  # of an ONNX graph; not in the folder, but chosen when it is loaded
 
     @classmethod
     def read(cls, folder: Path) -> "EncoderConfig":
@@ -393,6 +402,7 @@ class Encoder(ABC):
         pooling: Pooling | None = None,
         compressed: bool = False,
         precision: Precision = "float32",
+        runtime: Runtime | None = None,
     ) -> Self:
         """Load an encoder: 'turnwise-small', 'minilm', a folder, or a Hugging Face id.
 
@@ -407,9 +417,14 @@ class Encoder(ABC):
             compressed: apply TaDSE's semantic compression, as configured in the folder.
             precision: of matrix products in `encode`; 'float16' and 'bfloat16' are faster on a GPU, with almost the
                 same vectors.
+            runtime: the library that runs an ONNX model, 'onnxruntime' (also if None) or 'openvino', which is faster on
+                x86.
         """
         folder = locate_model(name)
         config = EncoderConfig.read(folder)
+        if runtime is not None:
+            _check_runtime(runtime, folder, config)
+            config.runtime = runtime
         kind = _class_of(config)
         if not issubclass(kind, cls):
             raise BackboneError(
@@ -492,6 +507,19 @@ def _turns_of(item: TextOrTurns, style: TurnStyle) -> list[tuple[str, str]]:
 def describe_export(kind: ExportKind | None) -> str:
     """Return the name of a kind of exported models, for messages."""
     return "a static model (a table of token vectors)" if kind == "static" else "an ONNX model"
+
+
+def _check_runtime(runtime: str, folder: Path, config: EncoderConfig) -> None:
+    """Make sure that a runtime exists, and that the model in a folder is an ONNX graph."""
+    if runtime not in RUNTIMES:
+        raise BackboneError(f"unknown runtime {runtime!r}: choose {' or '.join(map(repr, RUNTIMES))}")
+    if config.exported == "static":
+        raise BackboneError(f"{folder} is {describe_export('static')}, which needs no runtime: leave {runtime!r} out")
+    if config.exported is None:
+        raise BackboneError(
+            f"{folder} is not an ONNX model, so {runtime} cannot run it: export it first (`turnwise export --format "
+            "onnx-int8`), or leave the runtime out"
+        )
 
 
 def _class_of(config: EncoderConfig) -> type[Encoder]:

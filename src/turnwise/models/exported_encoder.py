@@ -71,8 +71,8 @@ class ExportedEncoder(Encoder):
         return str(self._backbone.get("model_type")), layers, self.hidden
 
     def configuration(self) -> str:
-        """Return the kind of the model: its digest covers the rest."""
-        return self.model.kind
+        """Return the kind of the model and what runs it; its digest covers the rest."""
+        return self.model.configuration
 
     def digest(self, *texts: str) -> str:
         """Return a hash of the model and of texts."""
@@ -109,7 +109,7 @@ class ExportedEncoder(Encoder):
             layers = MeanLayers.load(folder) if config.layers else None
             model = StaticTable.load(path, tokenizer, layers)
         else:
-            model = OnnxGraph.load(path)
+            model = OnnxGraph.load(path, config.runtime)
             tokenizer = ExportedTokenizer.load(path)
         backbone = read_json(path / "config.json") if (path / "config.json").is_file() else {}
         return cls(model, tokenizer, config, backbone, folder)

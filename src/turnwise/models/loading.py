@@ -19,7 +19,7 @@ from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
 from turnwise.core.vectors import normalise_vectors
 from turnwise.corpus.membership import TrainingData
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
-from turnwise.models.backbone.source import Pooling, is_reranker, locate_model
+from turnwise.models.backbone.source import Pooling, Runtime, is_reranker, locate_model
 from turnwise.models.encoder import COMPRESSION, Architecture, Encoder, Precision
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.identity import digest_model, encoder_fingerprint, reranker_fingerprint
@@ -78,7 +78,11 @@ def register_postprocessor(name: str, fit: FitPostprocessor) -> None:
 
 
 def load_model(
-    name: str, pooling: Pooling | None = None, compressed: bool = False, precision: Precision = "float32"
+    name: str,
+    pooling: Pooling | None = None,
+    compressed: bool = False,
+    precision: Precision = "float32",
+    runtime: Runtime | None = None,
 ) -> ModelUnderTest:
     """Load a model by its name.
 
@@ -89,10 +93,13 @@ def load_model(
         pooling: replaces the model's own.
         compressed: apply semantic compression, as configured in the model's folder.
         precision: of matrix products in encoding; see `Encoder.load`.
+        runtime: of an ONNX model; see `Encoder.load`.
     """
     scheme, _, rest = name.partition(":")
     if rest and precision != "float32":
         raise ModelError(f"{name} runs in its own precision: leave {precision} out")
+    if rest and runtime is not None:
+        raise ModelError(f"{name} is not an ONNX model, so {runtime} cannot run it: leave the runtime out")
     if compressed and (rest or pooling is not None):
         raise ModelError(
             f"{name} cannot be compressed: that takes a folder that `turnwise train` wrote, pooled as it was trained"
@@ -101,7 +108,7 @@ def load_model(
         return wrap_model(_LOADERS[scheme](rest), name)
     if rest and not Path(name).exists():
         return wrap_model(_import_function(name), name)
-    return load_folder(name, name, pooling, compressed, precision)
+    return load_folder(name, name, pooling, compressed, precision, runtime)
 
 
 def load_folder(
@@ -110,15 +117,18 @@ def load_folder(
     pooling: Pooling | None = None,
     compressed: bool = False,
     precision: Precision = "float32",
+    runtime: Runtime | None = None,
 ) -> ModelUnderTest:
     """Load a re-ranker, or an encoder with the templates in its folder; see `load_model`. `name` is for reports."""
     if is_reranker(locate_model(folder)):
-        if pooling is not None or compressed or precision != "float32":
-            raise ModelError(f"{name} is a re-ranker: pooling, compression and precision are options of encoders")
+        if pooling is not None or compressed or precision != "float32" or runtime is not None:
+            raise ModelError(
+                f"{name} is a re-ranker: pooling, compression, precision and runtime are options of encoders"
+            )
         from turnwise.models.reranker import Reranker
 
         return wrap_model(Reranker.load(folder), name)
-    encoder = Encoder.load(folder, pooling=pooling, compressed=compressed, precision=precision)
+    encoder = Encoder.load(folder, pooling=pooling, compressed=compressed, precision=precision, runtime=runtime)
     if compressed:  # fine-tuning would not see the compression
         return replace(wrap_model(encoder, f"{name}, compressed"), trainable=None)
     model = wrap_model(encoder, name)

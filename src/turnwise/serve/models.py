@@ -87,6 +87,8 @@ class ServedIntents:
 
 def check_settings(settings: ServeSettings) -> None:
     """Raise an error if a folder, a file or a package is missing, before anything is loaded."""
+    if settings.runtime == "openvino":
+        require("openvino", extra="openvino")
     if settings.reranker is not None:
         require("torch", extra="train")
     if settings.responses is not None or settings.conversations is not None:
@@ -119,7 +121,7 @@ class LoadedModels:
         self._settings = settings
         self._metrics = metrics
         self._batchers: list[Batcher] = []  # of the encoder, and of encoders that classifiers brought with them
-        self.batcher = self._start_batcher(Encoder.load(settings.model))
+        self.batcher = self._start_batcher(Encoder.load(settings.model, runtime=settings.runtime))
         #: The encoder, for blocking threads.
         self.encoder = BatchedEncoder(self.batcher)
         try:

