@@ -228,6 +228,7 @@ def test_skipped_tiers_are_reported(
     assert {tier: "CPU only" in reason for tier, reason in encoding.skipped_tiers("cuda").items()} == {
         "onnx": True,
         "onnx-int8": True,
+        "static": True,
         "onnx-int8-openvino": True,
     }
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name == "sentence_transformers" else None)
