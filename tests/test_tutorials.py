@@ -140,7 +140,13 @@ def test_every_tutorial_is_run() -> None:
     assert sorted([*SHORTER, "few-shot-intents"]) == sorted(page.stem for page in TUTORIALS.glob("*.md"))
 
 
-@pytest.mark.parametrize("name", SHORTER)
+#: Takes the longest, and `turnwise start` has tests of its own.
+SLOW = "support-log"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full) if name == SLOW else name for name in SHORTER]
+)
 def test_tutorial_runs_on_a_small_sample(name: str, folder: Path, tiny_folder: Callable[[str], Path]) -> None:
     tiny = tiny_folder("bert")
     text = (TUTORIALS / f"{name}.md").read_text(encoding="utf-8")

@@ -91,6 +91,7 @@ def test_a_suite_prints_metrics_writes_files_and_reports_missing_data(world: Pat
     assert messages[-1] == f"tables: {out / 'report.html'}"
 
 
+@pytest.mark.full
 def test_a_suite_without_fine_tuning(world: Path, tiny: Path, tmp_path: Path) -> None:
     answer = run(
         "evaluate", tiny, "--suite", "dse", "--no-fine-tuning", "--data", world, "--out", tmp_path, "--seeds", 1

@@ -138,7 +138,11 @@ def test_text_of_other_events() -> None:
 
 @pytest.mark.parametrize(
     ("terminal", "options", "form"),
-    [(True, [], "text"), (False, [], "json"), (False, ["--log-format", "text"], "text")],
+    [
+        (True, [], "text"),
+        (False, [], "json"),
+        pytest.param(False, ["--log-format", "text"], "text", marks=pytest.mark.full),
+    ],
 )
 def test_the_command_logs_text_on_a_terminal_and_json_elsewhere(
     terminal: bool, options: list[str], form: str, tiny_folder

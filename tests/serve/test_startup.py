@@ -72,6 +72,7 @@ def test_a_torch_model_is_served_with_torch_alone(tiny_folder: Callable[[str], P
     assert not modules & UNUSED
 
 
+@pytest.mark.full
 def test_the_8_bit_model_is_served_with_openvino(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ServeSettings(model=TURNWISE_SMALL_INT8, runtime="openvino")
     with served(settings) as client:

@@ -93,7 +93,10 @@ def shared(name: str, budget: int) -> Recipe:
     size = 7
     if name == "last-batch":  # the second batch is what an epoch leaves: two examples for three processes
         name, size = "dse", examples() - 2
-    changes = [f"tokens_per_forward={budget}", "steps=3", f"batch_size={size}", "optimizer=adam", "learning_rate=1e-3"]
+    # the first gradient of an anchor is rounding alone, which Adam turns into steps of the whole learning rate
+    rate = 1e-5 if name == "mixture" else 1e-3
+    changes = [f"tokens_per_forward={budget}", "steps=3", f"batch_size={size}", "optimizer=adam"]
+    changes.append(f"learning_rate={rate}")
     return recipe(name, *changes, dropout=0.0)
 
 
@@ -236,7 +239,7 @@ def uninterrupted(world: int) -> Path:
 
 @pytest.mark.parametrize(
     ("world", "rank"),
-    [(3, 1), *(pytest.param(*case, marks=pytest.mark.full) for case in ((2, 0), (2, 1), (3, 0), (3, 2)))],
+    [(2, 1), *(pytest.param(*case, marks=pytest.mark.full) for case in ((2, 0), (3, 0), (3, 1), (3, 2)))],
 )
 def test_a_killed_process_ends_the_job_and_it_resumes(world: int, rank: int, tmp_path: Path) -> None:
     file, place = saved(recipe("dse", *LONG), tmp_path), tmp_path / "run"

@@ -110,7 +110,7 @@ def test_quantile_lies_between_adjacent_order_statistics(count, rate, seed):
         assert ordered[low - 1] - 1e-9 <= result <= ordered[min(low, count - 1)] + 1e-9
 
 
-@pytest.mark.parametrize("count", [4, 12, 19, 60])
+@pytest.mark.parametrize("count", [4, *(pytest.param(count, marks=pytest.mark.full) for count in (12, 19, 60))])
 def test_new_scores_are_below_the_quantile_at_the_requested_rate(count):
     random = np.random.default_rng(0)
     below = [random.normal() < lower_quantile(random.normal(size=count), 0.05) for _ in range(2_000)]
