@@ -18,7 +18,7 @@ from turnwise.cli.benchmarks.encoding import encode_benchmark
 from turnwise.cli.benchmarks.evaluating import evaluate_benchmark
 from turnwise.cli.benchmarks.reranking import rerank_benchmark
 from turnwise.core.errors import TurnwiseError
-from turnwise.models.backbone.exported import OnnxGraph
+from turnwise.models.backbone.onnx_graph import OnnxGraph
 from turnwise.models.encoder import Encoder
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.reranker import Reranker, pair_text

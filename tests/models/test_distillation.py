@@ -24,10 +24,10 @@ from turnwise.core.imports import MissingPackageError
 from turnwise.corpus.store import read_corpus
 from turnwise.models import distillation as distilling
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.exported import STATIC_FILE, MeanLayers, StaticTable
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling
-from turnwise.models.distillation import distil, sample_corpus
+from turnwise.models.backbone.static_table import STATIC_FILE, MeanLayers, StaticTable
+from turnwise.models.distillation import distil, sample_corpora
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportError, export
 from turnwise.models.identity import encoder_fingerprint
@@ -239,14 +239,49 @@ def test_exported_model_is_evaluated_but_not_trained(
 def test_corpus_sample() -> None:
     turns = tuple(Turn("user", text) for text in ["Refund, refund! 12 12 12 12 12 12", "refund or tariff"])
     dialogues = [Dialogue(str(number), turns) for number in range(4)]
-    assert sample_corpus(dialogues, 9, 9) == (["refund"], [turn.text for turn in turns])
-    assert sample_corpus([*dialogues, *dialogues], 9, 0) == (["refund", "or", "tariff"], [])
-    assert sample_corpus([*dialogues, *dialogues], 1, 1)[0] == ["refund"]
-    many = [Dialogue(str(number), (Turn("user", f"text {number}"),)) for number in range(1000)]
-    numbers = [int(text.split()[1]) for text in sample_corpus(many, 0, 100)[1]]
+    assert sample_corpora([dialogues], 9, 9) == (["refund"], [turn.text for turn in turns])
+    assert sample_corpora([dialogues, dialogues], 9, 0) == (["refund", "or", "tariff"], [])
+    assert sample_corpora([dialogues, dialogues], 1, 1)[0] == ["refund"]
+    many, few = (
+        [Dialogue(str(number), (Turn("user", f"{name} {number}"),)) for number in range(count)]
+        for name, count in (("many", 1000), ("few", 7))
+    )
+    texts = sample_corpora([many, few], 0, 100)[1]
+    numbers = [int(text.split()[1]) for text in texts if text.startswith("many")]
     assert len(set(numbers)) == 100
     # from all over: among a thousand, a hundred evenly drawn ones miss a tenth of them once in 30,000 times
     assert {number // 100 for number in numbers} == set(range(10))
+    assert sorted(set(texts) - {f"many {number}" for number in numbers}) == [f"few {number}" for number in range(7)]
+
+
+def test_frequent_phrases(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["Book a table", "book a taxi, please book", "don't book a table 4 you", "a table"] * 10
+    # "book a" 30 times, "a table" 30; "book a table" 20; "taxi," and "don't" are no words
+    assert sorted(distilling._frequent_phrases(texts)) == ["a table", "book a", "book a table"]
+    monkeypatch.setattr(distilling, "_MAX_PHRASES", 2)
+    assert sorted(distilling._frequent_phrases(texts)) == ["a table", "book a"]
+    assert distilling._frequent_phrases(texts[:-13]) == ["book a", "a table"]  # 21 and 20 times, "book a table" 14
+
+
+@given(st.lists(st.text("ab ", max_size=30), max_size=20))
+def test_random_parts(texts: list[str]) -> None:
+    parts = list(distilling._random_parts(texts))
+    whole = [text.split() for text in texts if len(text.split()) >= 5]
+    assert len(parts) == len(whole)
+    for part, words in zip((part.split() for part in parts), whole, strict=True):
+        assert 3 <= len(part) < len(words)
+        assert any(part == words[start : start + len(part)] for start in range(len(words)))
+
+
+def test_half_of_a_batch_are_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 groups of 16 equal vectors: the neighbours of a text are its group."""
+    directions = np.linalg.qr(np.random.default_rng(0).normal(size=(64, 64)))[0].astype(np.float32)
+    vectors = torch.from_numpy(np.repeat(directions, 16, axis=0))
+    sample = np.random.default_rng(1).permutation(len(vectors))[:64]
+    rows = distilling._with_neighbours(sample, vectors)
+    assert set(sample[::2]) <= set(rows) and len(rows) == len(set(rows))
+    groups = set(sample[1::32] // 16)
+    assert set(rows) == set(sample[::2]) | {row for row in range(len(vectors)) if row // 16 in groups}
 
 
 def test_fit_moves_similarities_towards_the_encoders(tiny_folder: Folder) -> None:
@@ -282,9 +317,9 @@ def similarity_error(table: np.ndarray, layers: MeanLayers, tokens: RaggedTokens
 
 def test_layers_change_nothing_at_first() -> None:
     vectors = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
-    layers = MeanLayers(*(weight.numpy() for weight in distilling._identity_layers(6)))
-    assert layers.inner.shape == (24, 6)
-    np.testing.assert_allclose(layers(vectors), vectors, atol=1e-6)
+    layers = MeanLayers(*(weight.numpy() for weight in distilling._initial_layers(6)))
+    assert layers.inner.any() and layers.inner.shape == (6, 6)
+    np.testing.assert_array_equal(layers(vectors), vectors)
 
 
 def test_fit_of_vectors_is_a_ridge_regression() -> None:
@@ -312,10 +347,10 @@ def test_fit_of_similarities_recovers_a_table_and_keeps_unused_rows(monkeypatch:
         start, tokens, targets, "cpu", lambda _, done, total=None: reports.append((done, total))
     )
     np.testing.assert_array_equal(fitted[28:], start[28:])
-    identity = MeanLayers(*(weight.numpy() for weight in distilling._identity_layers(6)))
-    before = similarity_error(start, identity, tokens, targets)
+    initial = MeanLayers(*(weight.numpy() for weight in distilling._initial_layers(6)))
+    before = similarity_error(start, initial, tokens, targets)
     assert similarity_error(fitted, layers, tokens, targets) < 0.5 * before
-    assert similarity_error(fitted, identity, tokens, targets) != pytest.approx(before)  # the table is fitted, too
+    assert similarity_error(fitted, initial, tokens, targets) != pytest.approx(before)  # the table is fitted, too
     assert reports[-1] == (40, 40) and len(reports) == 40  # two batches per epoch
 
 
@@ -327,12 +362,14 @@ def test_fit_ignores_texts_without_tokens(tiny_folder: Folder) -> None:
 @pytest.fixture(scope="module")
 def fitted(tiny_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fitted") / "model"
-    export(make_encoder(tiny_folder("bert")), folder, "static", dimensions=8, texts=TEXTS * 2)
+    export(make_encoder(tiny_folder("bert")), folder, "static", dimensions=8, texts=TEXTS * 20)
     return folder
 
 
 def test_fitted_vector_is_the_mean_through_two_layers(fitted: Path) -> None:
+    """As sentence-transformers computes it: the layers include the mean itself."""
     encoder = Encoder.load(fitted)
+    assert len(tokens(encoder, "where is the hotel")) == 2  # phrases
     table = load_file(fitted / "table" / STATIC_FILE)["embeddings"]
     inner, outer = (load_file(fitted / name / STATIC_FILE)["linear.weight"] for name in ("1_Dense", "2_Dense"))
     for text in TEXTS:
@@ -371,7 +408,10 @@ def test_damaged_layers_are_reported(fitted: Path, tmp_path: Path) -> None:
     Encoder.load(fitted).save(tmp_path)
     layer = tmp_path / "2_Dense" / STATIC_FILE
     save_file({"linear.weight": load_file(layer)["linear.weight"][:, 1:].copy()}, layer)
-    with pytest.raises(BackboneError, match=r"has layers of the shapes \(32, 8\) and \(8, 31\)"):
+    with pytest.raises(BackboneError, match="has layers that turnwise did not write: export it again"):
+        Encoder.load(tmp_path)
+    save_file({"linear.weight": np.ones((8, 24), np.float32)}, layer)
+    with pytest.raises(BackboneError, match="has layers that turnwise did not write: export it again"):
         Encoder.load(tmp_path)
     layer.unlink()
     with pytest.raises(BackboneError, match="is missing: export the model again"):
@@ -394,6 +434,17 @@ def test_added_words_become_tokens(tiny_folder: Folder) -> None:
     cosine = (own[0] @ own[1]) / np.linalg.norm(own, axis=1).prod()
     vectors = table.encode(["hotelbook", "hotel"])
     assert vectors[0] @ vectors[1] == pytest.approx(cosine, abs=1e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_phrases_become_tokens(family: str, tiny_folder: Folder) -> None:
+    """Nothing is left of the words of a phrase, nor of the spaces around it."""
+    encoder = make_encoder(tiny_folder(family))
+    table = distil(encoder, dimensions=8, texts=["a table", "cheap hotel"] * 20)
+    found = [token.strip() for token in tokens(table, "i want a table, a taxi or a Cheap hotel now")]
+    unknown = found[3]
+    assert found == ["i", "want", "a table", unknown, "a", "taxi", unknown, "a", "cheap hotel", "now"]
+    assert table.tokenizer.convert_tokens_to_ids(unknown) == table.tokenizer.unk_token_id
 
 
 # ---- damaged folders and unsupported requests

@@ -27,8 +27,8 @@ from turnwise.corpus.store import read_corpus
 from turnwise.models import export as export_module
 from turnwise.models.backbone import exported as exported_module
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.exported import ONNX_FILE
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer
+from turnwise.models.backbone.onnx_graph import ONNX_FILE
 from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportError, ExportResult, _PaddedEncoder, export

@@ -11,7 +11,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from turnwise.core.model_names import TURNWISE_SMALL_INT8  # noqa: E402
-from turnwise.models.backbone.exported import ONNX_FILE  # noqa: E402
+from turnwise.models.backbone.onnx_graph import ONNX_FILE  # noqa: E402
 from turnwise.models.backbone.source import locate_model  # noqa: E402
 from turnwise.models.quantisation import quantise  # noqa: E402
 

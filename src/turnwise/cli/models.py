@@ -173,7 +173,7 @@ def export_command(
     ] = None,
     texts: Annotated[
         int | None,
-        Option(help=f"Texts of --corpus to use; {_TEXTS:,} by default for static, 400 for onnx-int8.", min=0),
+        Option(help=f"Texts of each --corpus to use; {_TEXTS:,} by default for static, 400 for onnx-int8.", min=0),
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -192,7 +192,7 @@ def export_command(
             raise typer.BadParameter(f"needs --format {' or '.join(formats)}, got {format}", param_hint=name)
         if name in ("--words", "--texts") and value is not None and not corpus:
             raise typer.BadParameter("needs a store, named with --corpus", param_hint=name)
-    from turnwise.models.distillation import sample_corpus
+    from turnwise.models.distillation import sample_corpora
     from turnwise.models.export import CALIBRATION_TEXTS, export
 
     with progress_bar() as progress:
@@ -201,8 +201,8 @@ def export_command(
         options: dict[str, Any] = {"dimensions": dimensions or _DIMENSIONS}
         if corpus:
             default_words, default_texts = (_WORDS, _TEXTS) if format == "static" else (0, CALIBRATION_TEXTS)
-            options["words"], options["texts"] = sample_corpus(
-                turnwise.read_corpus(*corpus),
+            options["words"], options["texts"] = sample_corpora(
+                [turnwise.read_corpus(store) for store in corpus],
                 default_words if words is None else words,
                 default_texts if texts is None else texts,
                 progress,

@@ -2,13 +2,14 @@
 
 Each token of the vocabulary is encoded by itself, the vectors are reduced by PCA and weighted by the token's rarity,
 estimated from its rank in the vocabulary (Zipf's law, SIF weights). A text's vector is the mean of its tokens'. Words
-of a corpus that the vocabulary lacks can be added as tokens. With texts of a corpus, the table is fitted to them in two
-steps:
+of a corpus that the vocabulary lacks can be added as tokens. With texts of a corpus, the table is fitted to them:
 
-1. Ridge regression from sums of token vectors to the encoder's vectors of the texts. It shrinks towards model2vec's
-   table, so rows of rare tokens change little.
-2. Two layers are put over the mean, which change nothing at first. Then gradient descent on the similarities: within a
-   batch, the distribution of a text over the other texts (the softmax of cosines) approximates the encoder's.
+1. Frequent phrases of two or three words become tokens too, because a mean loses the order of words.
+2. Ridge regression from sums of token vectors to the encoder's vectors of the texts, and of random parts of them. It
+   shrinks towards model2vec's table, so rows of rare tokens change little.
+3. Two layers are added, whose output corrects the mean and is 0 at first. Then gradient descent on the similarities:
+   within a batch, the distribution of a text over the other texts (the softmax of cosines) approximates the encoder's.
+   Half of a batch are near neighbours of each other, which are the hardest to tell apart.
 """
 
 import logging
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy import sparse
 from torch import nn
@@ -33,10 +35,11 @@ from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.exported import ExportedTokenizer, MeanLayers, StaticTable
+from turnwise.models.backbone.exported import ExportedTokenizer
 from turnwise.models.backbone.inputs import tokenise
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import STATIC
+from turnwise.models.backbone.static_table import MeanLayers, StaticTable
 from turnwise.models.encoder import EncoderConfig
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.trainable_encoder import TrainableEncoder
@@ -52,42 +55,53 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 _RIDGE_PENALTY, _RIDGE_ITERATIONS = 0.5, 10
 
 #: The fit of similarities: epochs, texts per batch, and the temperature of the softmax.
-_EPOCHS, _BATCH, _TEMPERATURE = 16, 1024, 0.05
+_EPOCHS, _BATCH, _TEMPERATURE = 8, 1024, 0.05
+
+#: Texts of a batch that are neighbours of one text, including itself.
+_NEIGHBOURS = 16
 
 #: The initial learning rates of the table and of the layers, and the units between the layers for each dimension.
-_TABLE_RATE, _LAYER_RATE, _UNITS = 5e-4, 1e-3, 4
+_TABLE_RATE, _LAYER_RATE, _UNITS = 5e-4, 1e-3, 1
 
 #: The least number of occurrences of a corpus word that becomes a token.
 _MIN_COUNT = 5
+
+#: The least number of occurrences of a phrase that becomes a token, and the greatest number of such phrases.
+_MIN_PHRASE_COUNT, _MAX_PHRASES = 20, 10_000
 
 
 class DistillationError(TurnwiseError):
     """An encoder cannot be distilled."""
 
 
-def sample_corpus(
-    dialogues: Iterable[Dialogue], words: int, texts: int, progress: Progress = silent
+def sample_corpora(
+    corpora: Iterable[Iterable[Dialogue]], words: int, texts: int, progress: Progress = silent
 ) -> tuple[list[str], list[str]]:
-    """Return the most frequent words of conversations, and a random sample of their distinct texts.
+    """Return the most frequent words of all corpora, and a random sample of the distinct texts of each.
 
-    At most `words` words are returned, most frequent first; each occurs at least five times. `texts` turns are sampled,
-    of which duplicates are removed.
+    At most `words` words are returned, most frequent first; each occurs at least five times. `texts` turns of each
+    corpus are sampled, so that a large corpus does not displace a small one. Then duplicates are removed.
     """
     counts: Counter[str] = Counter()
-    sample: list[str] = []
-    generator, seen = random.Random(0), 0
-    for read, dialogue in enumerate(dialogues):
-        for turn in dialogue.turns:
-            counts.update(word for word in tokenise_words(turn.text) if word[0].isalpha())
-            seen += 1
-            # reservoir sampling
-            index = len(sample) if len(sample) < texts else generator.randrange(seen)
-            if index < texts:
-                sample[index : index + 1] = [turn.text]
-        if read % 256 == 0:
-            progress("reading the corpus", read)
+    samples: list[str] = []
+    generator, read = random.Random(0), 0
+    for corpus in corpora:
+        sample: list[str] = []
+        seen = 0
+        for dialogue in corpus:
+            for turn in dialogue.turns:
+                counts.update(word for word in tokenise_words(turn.text) if word[0].isalpha())
+                seen += 1
+                # reservoir sampling
+                index = len(sample) if len(sample) < texts else generator.randrange(seen)
+                if index < texts:
+                    sample[index : index + 1] = [turn.text]
+            if read % 256 == 0:
+                progress("reading the corpus", read)
+            read += 1
+        samples += sample
     frequent = [word for word, count in counts.most_common(words) if count >= _MIN_COUNT]
-    return frequent, list(dict.fromkeys(sample))
+    return frequent, list(dict.fromkeys(samples))
 
 
 def distil(
@@ -104,7 +118,8 @@ def distil(
         encoder: to distil; it is not changed. The table is fitted on its device.
         dimensions: the size of a vector; None, or more than the encoder's: the encoder's own.
         words: become tokens if they are none yet.
-        texts: that table and layers are fitted to; none: the table stays as model2vec makes it, without layers.
+        texts: that table and layers are fitted to, and whose frequent phrases become tokens; none: the table stays as
+            model2vec makes it, without layers.
         progress: reports the number of encoded tokens and texts, and the steps of the fit.
     """
     with explain_missing_packages():
@@ -117,11 +132,13 @@ def distil(
     with silence_libraries():
         original = TokenizerModel.from_transformers_tokenizer(tokenizer).prune_added_tokens()
         extended = clean_and_create_vocabulary(original, list(words), token_remove_regex=_UNUSED)
-        tokens = extended.sorted_vocabulary
+        phrases = _frequent_phrases(texts)
+        tokens = [*extended.sorted_vocabulary, *phrases]
         vectors = _encode_tokens(encoder, tokens, progress)
         size = min(dimensions or encoder.hidden, encoder.hidden)
         weights = compute_weights(len(tokens), _SIF_COEFFICIENT)[:, None].astype(np.float32)
         static_tokenizer = ExportedTokenizer.plain(extended.to_tokenizer())
+        static_tokenizer.add_phrases(phrases)
         layers = None
         if texts:
             table, layers = _fit_to_texts(encoder, static_tokenizer, vectors, weights, size, texts, progress)
@@ -134,8 +151,30 @@ def distil(
     return ExportedEncoder(static, static_tokenizer, settings, {"model_type": STATIC}, folder)
 
 
+def _frequent_phrases(texts: Iterable[str]) -> list[str]:
+    """Return the most frequent sequences of two or three words that nothing but a space separates."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        words = text.lower().split(" ")
+        for length in (2, 3):
+            phrases = (words[start : start + length] for start in range(len(words) - length + 1))
+            counts.update(" ".join(phrase) for phrase in phrases if all(map(str.isalpha, phrase)))
+    return [phrase for phrase, count in counts.most_common(_MAX_PHRASES) if count >= _MIN_PHRASE_COUNT]
+
+
+def _random_parts(texts: Iterable[str]) -> Iterator[str]:
+    """Yield consecutive words of each text that has at least five: three or more, but not all."""
+    generator = random.Random(0)
+    for text in texts:
+        words = text.split()
+        if len(words) >= 5:
+            length = generator.randint(3, len(words) - 1)
+            start = generator.randint(0, len(words) - length)
+            yield " ".join(words[start : start + length])
+
+
 def _encode_tokens(encoder: TrainableEncoder, tokens: Sequence[str], progress: Progress) -> Vectors:
-    """Encode each token by itself; an added word is encoded as a text."""
+    """Encode each token by itself; an added word or phrase is encoded as a text."""
     composer, ids = encoder.composer, encoder.tokenizer.get_vocab()
     words = iter(encoder.tokenise([token for token in tokens if token not in ids]))
     sequences = [
@@ -157,6 +196,7 @@ def _fit_to_texts(
     progress: Progress,
 ) -> tuple[Vectors, MeanLayers]:
     """Return a table and layers, by which texts have the similarities of the encoder's vectors."""
+    texts = list(dict.fromkeys([*texts, *_random_parts(texts)]))
     targets = encoder.encode(
         texts, normalise=True, progress=lambda _, done, total=None: progress("encoding texts", done, total)
     )
@@ -210,7 +250,7 @@ def _fit_similarities(
     text has do not change.
     """
     table, expected = nn.Parameter(torch.tensor(initial, device=device)), torch.tensor(targets, device=device)
-    inner, outer = (nn.Parameter(weight.to(device)) for weight in _identity_layers(initial.shape[1]))
+    inner, outer = (nn.Parameter(weight.to(device)) for weight in _initial_layers(initial.shape[1]))
     optimisers = (
         torch.optim.SparseAdam([table], lr=_TABLE_RATE),
         torch.optim.Adam([inner, outer], lr=_LAYER_RATE),
@@ -219,11 +259,12 @@ def _fit_similarities(
     schedules = [torch.optim.lr_scheduler.LinearLR(each, 1, 1e-3, _EPOCHS * batches) for each in optimisers]
     generator = np.random.default_rng(0)
     for epoch in range(_EPOCHS):
-        for number, rows in enumerate(np.array_split(generator.permutation(len(tokens)), batches)):
+        for number, sample in enumerate(np.array_split(generator.permutation(len(tokens)), batches)):
+            rows = _with_neighbours(sample, expected)
             batch = tokens.take(rows)
             ids, starts = (torch.from_numpy(each).long().to(device) for each in (batch.tokens, batch.starts))
             means = embedding_bag(ids, table, starts, mode="mean", sparse=True)
-            vectors = normalize(relu(means @ inner.T) @ outer.T)
+            vectors = normalize(means + relu(means @ inner.T) @ outer.T)
             own = expected[torch.from_numpy(rows).to(device)]
             loss = kl_div(_log_neighbours(vectors), _log_neighbours(own), reduction="batchmean", log_target=True)
             table.grad = inner.grad = outer.grad = None
@@ -236,18 +277,18 @@ def _fit_similarities(
     return fitted, MeanLayers(*weights)
 
 
-def _identity_layers(size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the weights of two layers that change no vector, since x is relu(x) - relu(-x).
+def _with_neighbours(sample: npt.NDArray[np.int64], vectors: torch.Tensor) -> npt.NDArray[np.int64]:
+    """Replace half of a sample of rows by the nearest neighbours of a few of them; return each row once."""
+    centres = torch.from_numpy(sample[1 :: 2 * _NEIGHBOURS]).to(vectors.device)
+    neighbours = (vectors[centres] @ vectors.T).topk(min(_NEIGHBOURS, len(vectors))).indices
+    return np.union1d(sample[::2], neighbours.flatten().cpu().numpy())
 
-    The other units have random weights, and do not count at first.
-    """
+
+def _initial_layers(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weights of two layers: random ones, and zeros, so that their output is 0."""
     generator = torch.Generator().manual_seed(0)
-    identity = torch.eye(size)
     inner = torch.randn(_UNITS * size, size, generator=generator) * (2 / size) ** 0.5
-    inner[: 2 * size] = torch.cat([identity, -identity])
-    outer = torch.zeros(size, _UNITS * size)
-    outer[:, : 2 * size] = torch.cat([identity, -identity], dim=1)
-    return inner, outer
+    return inner, torch.zeros(size, _UNITS * size)
 
 
 def _log_neighbours(vectors: torch.Tensor) -> torch.Tensor:

@@ -24,17 +24,11 @@ from turnwise.core.files import read_json
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
-from turnwise.models.backbone.exported import (
-    ONNX_FILE,
-    ONNX_INPUTS,
-    ONNX_UNNORMALISED,
-    ONNX_VECTOR,
-    STATIC_FILE,
-    ExportedTokenizer,
-    OnnxGraph,
-)
+from turnwise.models.backbone.exported import ExportedTokenizer
 from turnwise.models.backbone.modules import PoolerLayer
+from turnwise.models.backbone.onnx_graph import ONNX_FILE, ONNX_INPUTS, ONNX_UNNORMALISED, ONNX_VECTOR, OnnxGraph
 from turnwise.models.backbone.source import DESCRIPTION_FILE, Pooling
+from turnwise.models.backbone.static_table import STATIC_FILE
 from turnwise.models.distillation import DIMENSIONS, distil, silence_libraries
 from turnwise.models.encoder import Encoder, EncoderConfig
 from turnwise.models.exported_encoder import ExportedEncoder

@@ -1,20 +1,17 @@
 """Exported encoders, which give one vector per text, run on the CPU without torch, and cannot be trained."""
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from turnwise.core.files import read_json, write_json
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.exported import (
-    UNLIMITED,
-    ExportedModel,
-    ExportedTokenizer,
-    MeanLayers,
-    OnnxGraph,
-    StaticTable,
-)
+from turnwise.models.backbone.exported import ExportedModel, ExportedTokenizer
+from turnwise.models.backbone.inputs import Composer
+from turnwise.models.backbone.onnx_graph import OnnxGraph
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import BackboneError, Pooling
+from turnwise.models.backbone.static_table import UNLIMITED, MeanLayers, StaticTable
 from turnwise.models.encoder import Architecture, Encoder, EncoderConfig, Precision, describe_export
 from turnwise.models.identity import digest_model, vocabulary_text
 
@@ -58,6 +55,11 @@ class ExportedEncoder(Encoder):
     def tokenizer(self) -> ExportedTokenizer:
         """The tokenizer."""
         return self._tokenizer
+
+    @cached_property
+    def composer(self) -> Composer:
+        """Composes the token sequences of this encoder; made once, because its tokenizer never changes."""
+        return super().composer
 
     @property
     def device(self) -> str:

@@ -1,0 +1,162 @@
+"""ONNX graphs with the pooling inside, run by onnxruntime or OpenVINO.
+
+A graph accepts padded rows, for other programs. Here it is given rows of one length, so nothing is padded and no vector
+depends on what else is in the batch.
+"""
+
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from turnwise.core.imports import explain_missing_packages
+from turnwise.core.types import Vectors
+from turnwise.models.backbone.exported import ExportedModel, first_line
+from turnwise.models.backbone.ragged import RaggedTokens
+from turnwise.models.backbone.source import BackboneError, Runtime
+
+#: The file of a graph in a model's folder.
+ONNX_FILE = "model.onnx"
+
+#: The inputs of an ONNX graph, the last one only for families with segments.
+ONNX_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+#: Its outputs: the vector, and in graphs that normalise also the vector before normalisation.
+ONNX_VECTOR = "sentence_embedding"
+ONNX_UNNORMALISED = "pooled"
+
+#: Tokens of one run of a graph.
+_RUN_TOKENS = 512
+
+
+class OnnxGraph(ExportedModel):
+    """An ONNX file, and the library that runs it."""
+
+    kind = "onnx"
+
+    def __init__(self, path: Path, runtime: Runtime = "onnxruntime"):
+        """Open a file in a model's folder."""
+        self.path = path.absolute()
+        self.runtime: Runtime = runtime
+        if not path.is_file():
+            raise BackboneError(f"{path} is missing: export the model again")
+        with path.open("rb") as file:
+            self.digest = hashlib.file_digest(file, "sha256").hexdigest()
+        threads = count_threads()
+        self._session = _open_session(self.path, runtime, threads)
+        self._threads = ThreadPoolExecutor(threads, "onnx")
+        self._output = ONNX_UNNORMALISED if ONNX_UNNORMALISED in self._session.sizes else ONNX_VECTOR
+        self.hidden = self._session.sizes[ONNX_VECTOR]
+
+    @classmethod
+    def load(cls, folder: Path, runtime: Runtime = "onnxruntime") -> "OnnxGraph":
+        """Load the graph of a folder that `turnwise export` wrote."""
+        return cls(folder / ONNX_FILE, runtime)
+
+    @property
+    def configuration(self) -> str:
+        """The kind, and the runtime unless it is the default: with 8 bits, vectors differ a little between runtimes."""
+        return self.kind if self.runtime == "onnxruntime" else f"{self.kind} {self.runtime}"
+
+    def run(self, sequences: RaggedTokens) -> Vectors:
+        """Return vectors (sequences, hidden), not normalised; threads run rows of one length each."""
+        vectors = np.empty((len(sequences), self.hidden), np.float32)
+
+        def run_rows(rows: npt.NDArray[np.int64]) -> None:
+            ids = sequences.take(rows).tokens.astype(np.int64).reshape(len(rows), -1)
+            values = dict(zip(ONNX_INPUTS, (ids, np.ones_like(ids), np.zeros_like(ids)), strict=True))
+            vectors[rows] = self._session.run(self._output, {name: values[name] for name in self._session.inputs})
+
+        list(self._threads.map(run_rows, _rows_of_one_length(sequences.lengths)))
+        return vectors
+
+    def save(self, folder: Path, normalise: bool) -> dict[str, Any]:
+        """Write the graph, which normalises by itself."""
+        unfinished = folder / f".writing-{ONNX_FILE}"
+        shutil.copyfile(self.path, unfinished)
+        unfinished.replace(folder / ONNX_FILE)
+        return {}
+
+    def __deepcopy__(self, _: Any) -> "OnnxGraph":
+        return self
+
+    def __reduce__(self) -> tuple[type["OnnxGraph"], tuple[Path, Runtime]]:
+        return OnnxGraph, (self.path, self.runtime)
+
+
+def _rows_of_one_length(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the indices of sequences of one length, longest first, with at most `_RUN_TOKENS` tokens together."""
+    for length in np.unique(lengths)[::-1]:
+        rows = np.flatnonzero(lengths == length)
+        yield from np.split(rows, range(step := max(1, _RUN_TOKENS // int(length)), len(rows), step))
+
+
+class _OnnxRuntimeSession:
+    """A graph in onnxruntime."""
+
+    def __init__(self, path: Path, threads: int):
+        """Open a file; `threads` is not used, because every thread that calls `run` computes by itself."""
+        import onnxruntime  # here, because static models do not need it
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # `OnnxGraph.run` has threads, which is faster than several for one product
+        options.enable_mem_pattern = False  # a plan would be kept for every input shape, of which there are many
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.inputs = [each.name for each in self._session.get_inputs()]
+        self.sizes = {each.name: int(each.shape[1]) for each in self._session.get_outputs()}
+
+    def run(self, output: str, values: dict[str, npt.NDArray[np.int64]]) -> Vectors:
+        """Return an output for values of all inputs; can be called from several threads."""
+        (vectors,) = self._session.run([output], values)
+        return np.asarray(vectors)
+
+
+class _OpenVinoSession:
+    """A graph in OpenVINO."""
+
+    def __init__(self, path: Path, threads: int):
+        """Compile a file; at most `threads` runs are computed at the same time, with one thread each."""
+        with explain_missing_packages():
+            import openvino
+
+        options = {
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": threads,
+            "INFERENCE_PRECISION_HINT": "f32",  # the default is bf16 on processors that have it
+            "ENABLE_CPU_PINNING": False,  # several processes may share the cores
+        }
+        self._model = openvino.Core().compile_model(path, "CPU", options)
+        self._local = threading.local()  # requests can be used by one thread at a time
+        self.inputs = [each.any_name for each in self._model.inputs]
+        self.sizes = {each.any_name: each.partial_shape[1].get_length() for each in self._model.outputs}
+
+    def run(self, output: str, values: dict[str, npt.NDArray[np.int64]]) -> Vectors:
+        """Return an output for values of all inputs; can be called from several threads."""
+        if not hasattr(self._local, "request"):
+            self._local.request = self._model.create_infer_request()
+        return np.asarray(self._local.request.infer(values)[output])
+
+
+def _open_session(path: Path, runtime: Runtime, threads: int) -> _OnnxRuntimeSession | _OpenVinoSession:
+    try:
+        return (_OpenVinoSession if runtime == "openvino" else _OnnxRuntimeSession)(path, threads)
+    except ImportError:
+        raise
+    except Exception as error:  # the errors of onnxruntime have no common class
+        raise BackboneError(f"{path} cannot be run ({first_line(error)}): export the model again") from error
+
+
+def count_threads() -> int:
+    """Return `OMP_NUM_THREADS`, which torch honours too, or the number of cores that this process may use."""
+    requested = os.environ.get("OMP_NUM_THREADS", "")
+    if requested.isdecimal() and int(requested):
+        return int(requested)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
