@@ -25,7 +25,7 @@ from turnwise.core.dialogue import Turn
 from turnwise.core.imports import MissingPackageError
 from turnwise.corpus.store import read_corpus
 from turnwise.models import export as export_module
-from turnwise.models.backbone import exported as exported_module
+from turnwise.models.backbone import onnx_graph
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer
 from turnwise.models.backbone.onnx_graph import ONNX_FILE
@@ -152,7 +152,7 @@ def test_exported_model_accepts_the_same_inputs(exported: Pair) -> None:
 
 
 def test_threads_share_the_work(exported: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exported_module, "_RUN_TOKENS", 10)
+    monkeypatch.setattr(onnx_graph, "_RUN_TOKENS", 10)
     rows = sequences([4, 9, 9, 2, 20, 4, 4, 4, 11])
     alone = np.concatenate([exported.graph.encode_sequences([row]) for row in rows])
     np.testing.assert_allclose(exported.graph.encode_sequences(rows), alone, atol=1e-6, rtol=0)
@@ -273,7 +273,7 @@ def openvino(exported: Pair) -> Encoder:
 
 
 def test_openvino_gives_the_same_vectors(exported: Pair, openvino: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exported_module, "_RUN_TOKENS", 10)  # several runs
+    monkeypatch.setattr(onnx_graph, "_RUN_TOKENS", 10)  # several runs
     rows = sequences([4, 9, 9, 2, 20, 4, 4, 4, 11, 40])
     for normalise in (False, True, None):
         actual, expected = (each.encode_sequences(rows, normalise=normalise) for each in (openvino, exported.graph))
