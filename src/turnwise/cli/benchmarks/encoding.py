@@ -62,8 +62,8 @@ def encode_benchmark(
 ) -> dict[str, Any]:
     """Encode the same texts with sentence-transformers, PyTorch, ONNX (32 and 8 bits) and static tables.
 
-    The graph of 8 bits runs with onnxruntime, and with OpenVINO if that is installed. One table is made without texts,
-    and one is fitted to some, which has layers.
+    The graph of 8 bits runs with onnxruntime, and with OpenVINO if that is installed. One static table is made without
+    texts; the other is fitted to texts and has layers.
 
     All use the same weights, alternate in one run after a warm-up pass, and report the best of several rounds.
     sentence-transformers runs on PyTorch with its defaults, over the first 8,192 texts at most. On a GPU PyTorch is
