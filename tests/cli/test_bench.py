@@ -20,6 +20,7 @@ from turnwise.cli.benchmarks.reranking import rerank_benchmark
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.onnx_graph import OnnxGraph
 from turnwise.models.encoder import Encoder
+from turnwise.models.export import export
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.reranker import Reranker, pair_text
 
@@ -159,12 +160,16 @@ def test_rerank_uses_ubuntu_if_available(tiny_folder: Callable[[str], Path], tmp
 
 
 @pytest.mark.full
-def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_tier_encodes_the_same_texts(
+    tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Each tier encodes once as a warm-up and once per round; the reported values are recomputed independently."""
     ours: dict[str, list[list[str]]] = {}
     theirs: list[list[str]] = []
     vectors: dict[str, np.ndarray] = {}
     encode, peer = Encoder.encode, SentenceTransformer.encode
+    fitted = str(tmp_path / "fitted")
+    export(Encoder.load(tiny_folder("bert")), fitted, "static", texts=["hello", "a taxi"])
 
     def our_encode(self: Encoder, inputs: Sequence[Any], **options: Any) -> np.ndarray:
         assert not options
@@ -185,10 +190,11 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
     monkeypatch.setattr(Encoder, "encode", our_encode)
     monkeypatch.setattr(SentenceTransformer, "encode", their_encode)
     monkeypatch.setattr(encoding, "_STATIC_TEXTS", 60)
-    result = encode_benchmark(None, 30, 2, str(tiny_folder("bert")))
+    result = encode_benchmark(None, 30, 2, str(tiny_folder("bert")), [fitted])
 
     tiers = {tier["tier"]: tier for tier in result["tiers"]}
-    assert list(tiers) == ["sentence_transformers", "turnwise", "onnx", "onnx-int8", "onnx-int8-openvino", "static"]
+    exported = ["onnx", "onnx-int8", "onnx-int8-openvino", "static"]
+    assert list(tiers) == ["sentence_transformers", "turnwise", *exported, fitted]
     (encoded,) = {tuple(texts) for texts in theirs}
     assert len(encoded) == result["texts"] == 30
     assert {name: len(calls) for name, calls in ours.items()} == {
@@ -197,6 +203,7 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
         "onnx-int8": 3,
         "onnx-int8-openvino": 3,
         "static": 6,
+        "fitted": 6,
     }
     assert all(tuple(texts) == encoded for calls in ours.values() for texts in calls)
     assert result["ratio"] == tiers["turnwise"]["ratio"] > 0
@@ -213,6 +220,7 @@ def test_every_tier_encodes_the_same_texts(tiny_folder: Callable[[str], Path], m
     assert tiers["onnx-int8"]["cosine_lowest"] == pytest.approx(cosines.min(), abs=1e-6)
     assert tiers["onnx-int8"]["max_difference"] == pytest.approx(np.abs(first - second).max(), abs=1e-6)
     assert max(tiers[name]["max_difference"] for name in ("turnwise", "onnx")) < 1e-5
+    assert tiers[fitted]["cosine_mean"] is None
     assert (
         tiers["static"]["cosine_mean"] is None
         and -1 <= tiers["static"]["rank_correlation"] < tiers["onnx"]["rank_correlation"] <= 1

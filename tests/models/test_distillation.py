@@ -26,7 +26,7 @@ from turnwise.models import distillation as distilling
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling
-from turnwise.models.backbone.static_table import STATIC_FILE, MeanLayers, StaticTable
+from turnwise.models.backbone.static_table import STATIC_FILE, StaticTable
 from turnwise.models.distillation import distil, sample_corpora
 from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportError, export
@@ -255,12 +255,13 @@ def test_corpus_sample() -> None:
 
 
 def test_frequent_phrases(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = ["Book a table", "book a taxi, please book", "don't book a table 4 you", "a table"] * 10
-    # "book a" 30 times, "a table" 30; "book a table" 20; "taxi," and "don't" are no words
+    texts = ["Book a table", "book a taxi, please", "don't book a table 4 you", "a table"] * 5
+    # 15 times "book a" and "a table", 10 times "book a table"; five times each those with "don't"; "taxi," is no word
     assert sorted(distilling._frequent_phrases(texts)) == ["a table", "book a", "book a table"]
+    twice = sorted(distilling._frequent_phrases(texts * 2))
+    assert twice == ["a table", "book a", "book a table", "don't book", "don't book a", "don't book a table"]
     monkeypatch.setattr(distilling, "_MAX_PHRASES", 2)
     assert sorted(distilling._frequent_phrases(texts)) == ["a table", "book a"]
-    assert distilling._frequent_phrases(texts[:-13]) == ["book a", "a table"]  # 21 and 20 times, "book a table" 14
 
 
 @given(st.lists(st.text("ab ", max_size=30), max_size=20))
@@ -309,17 +310,10 @@ def fitting_data() -> tuple[np.ndarray, np.ndarray, RaggedTokens, np.ndarray]:
     return hidden, start, RaggedTokens.of(tokens), targets / np.linalg.norm(targets, axis=1, keepdims=True)
 
 
-def similarity_error(table: np.ndarray, layers: MeanLayers, tokens: RaggedTokens, targets: np.ndarray) -> float:
-    vectors = layers(np.stack([table[each].mean(0) for each in tokens]))
+def similarity_error(table: np.ndarray, tokens: RaggedTokens, targets: np.ndarray) -> float:
+    vectors = np.stack([table[each].mean(0) for each in tokens])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return float(np.abs(vectors @ vectors.T - targets @ targets.T).mean())
-
-
-def test_layers_change_nothing_at_first() -> None:
-    vectors = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
-    layers = MeanLayers(*(weight.numpy() for weight in distilling._initial_layers(6)))
-    assert layers.inner.any() and layers.inner.shape == (6, 6)
-    np.testing.assert_array_equal(layers(vectors), vectors)
 
 
 def test_fit_of_vectors_is_a_ridge_regression() -> None:
@@ -339,18 +333,15 @@ def test_fit_of_vectors_is_a_ridge_regression() -> None:
 
 def test_fit_of_similarities_recovers_a_table_and_keeps_unused_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     _, start, tokens, targets = fitting_data()
-    monkeypatch.setattr(distilling, "_TABLE_RATE", 2e-2)
+    monkeypatch.setattr(distilling, "_LEARNING_RATE", 2e-2)
     monkeypatch.setattr(distilling, "_BATCH", 512)
     monkeypatch.setattr(distilling, "_EPOCHS", 20)
     reports: list[tuple[int, int | None]] = []
-    fitted, layers = distilling._fit_similarities(
+    fitted = distilling._fit_similarities(
         start, tokens, targets, "cpu", lambda _, done, total=None: reports.append((done, total))
     )
     np.testing.assert_array_equal(fitted[28:], start[28:])
-    initial = MeanLayers(*(weight.numpy() for weight in distilling._initial_layers(6)))
-    before = similarity_error(start, initial, tokens, targets)
-    assert similarity_error(fitted, layers, tokens, targets) < 0.5 * before
-    assert similarity_error(fitted, initial, tokens, targets) != pytest.approx(before)  # the table is fitted, too
+    assert similarity_error(fitted, tokens, targets) < 0.5 * similarity_error(start, tokens, targets)
     assert reports[-1] == (40, 40) and len(reports) == 40  # two batches per epoch
 
 
@@ -359,63 +350,17 @@ def test_fit_ignores_texts_without_tokens(tiny_folder: Folder) -> None:
     assert np.isfinite(table.encode(TEXTS)).all()
 
 
-@pytest.fixture(scope="module")
-def fitted(tiny_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fitted") / "model"
-    export(make_encoder(tiny_folder("bert")), folder, "static", dimensions=8, texts=TEXTS * 20)
-    return folder
-
-
-def test_fitted_vector_is_the_mean_through_two_layers(fitted: Path) -> None:
-    """As sentence-transformers computes it: the layers include the mean itself."""
-    encoder = Encoder.load(fitted)
-    assert len(tokens(encoder, "where is the hotel")) == 2  # phrases
-    table = load_file(fitted / "table" / STATIC_FILE)["embeddings"]
-    inner, outer = (load_file(fitted / name / STATIC_FILE)["linear.weight"] for name in ("1_Dense", "2_Dense"))
-    for text in TEXTS:
-        ids = encoder.tokenizer(text, add_special_tokens=False)["input_ids"]
-        mean = table[[token for token in ids if token != encoder.tokenizer.unk_token_id]].mean(0)
-        expected = outer @ np.maximum(inner @ mean, 0)
-        np.testing.assert_allclose(encoder.encode([text], normalise=False)[0], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_sentence_transformers_loads_a_fitted_folder_and_model2vec_refuses_it(fitted: Path) -> None:
+def test_other_libraries_load_a_fitted_folder(tiny_folder: Folder, tmp_path: Path) -> None:
     from model2vec import StaticModel
     from sentence_transformers import SentenceTransformer
 
-    texts = [*TEXTS, "☃ unknown ☃ hotel"]
-    ours = Encoder.load(fitted).encode(texts)
-    np.testing.assert_allclose(SentenceTransformer(str(fitted), device="cpu").encode(texts), ours, atol=1e-5)
-    with pytest.raises(ValueError, match="Could not find expected model files"):  # it would leave the layers out
-        StaticModel.from_pretrained(fitted)
-
-
-def test_fitted_model_can_be_saved_and_replaced(fitted: Path, tiny_folder: Folder, tmp_path: Path) -> None:
-    encoder = make_encoder(tiny_folder("bert"))
-    export(encoder, tmp_path, "static", dimensions=8)
-    plain = Encoder.load(tmp_path)
-    Encoder.load(fitted).save(tmp_path)
-    saved = Encoder.load(tmp_path)
-    np.testing.assert_array_equal(saved.encode(TEXTS), Encoder.load(fitted).encode(TEXTS))
-    assert saved.weights_fingerprint() == Encoder.load(fitted).weights_fingerprint() != plain.weights_fingerprint()
-    assert not (tmp_path / STATIC_FILE).exists()
-    plain.save(tmp_path)
-    np.testing.assert_array_equal(Encoder.load(tmp_path).encode(TEXTS), plain.encode(TEXTS))
-    assert not (tmp_path / "table").exists()
-
-
-def test_damaged_layers_are_reported(fitted: Path, tmp_path: Path) -> None:
-    Encoder.load(fitted).save(tmp_path)
-    layer = tmp_path / "2_Dense" / STATIC_FILE
-    save_file({"linear.weight": load_file(layer)["linear.weight"][:, 1:].copy()}, layer)
-    with pytest.raises(BackboneError, match="has layers that turnwise did not write: export it again"):
-        Encoder.load(tmp_path)
-    save_file({"linear.weight": np.ones((8, 24), np.float32)}, layer)
-    with pytest.raises(BackboneError, match="has layers that turnwise did not write: export it again"):
-        Encoder.load(tmp_path)
-    layer.unlink()
-    with pytest.raises(BackboneError, match="is missing: export the model again"):
-        Encoder.load(tmp_path)
+    export(make_encoder(tiny_folder("bert")), tmp_path, "static", dimensions=8, texts=TEXTS * 20)
+    encoder = Encoder.load(tmp_path)
+    assert tokens(encoder, "where is the hotel") == ["where is the hotel"]  # a phrase
+    texts = [*TEXTS, "☃ unknown ☃ hotel", "Hello! Where is the hotel?"]
+    ours = encoder.encode(texts)
+    np.testing.assert_allclose(SentenceTransformer(str(tmp_path), device="cpu").encode(texts), ours, atol=1e-6)
+    np.testing.assert_allclose(StaticModel.from_pretrained(tmp_path).encode(texts), ours, atol=1e-6)
 
 
 def tokens(encoder: Encoder, text: str) -> list[str]:
@@ -445,6 +390,16 @@ def test_phrases_become_tokens(family: str, tiny_folder: Folder) -> None:
     unknown = found[3]
     assert found == ["i", "want", "a table", unknown, "a", "taxi", unknown, "a", "cheap hotel", "now"]
     assert table.tokenizer.convert_tokens_to_ids(unknown) == table.tokenizer.unk_token_id
+
+
+def test_phrases_start_as_the_sums_of_their_words(tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_fit_vectors", "_fit_similarities"):
+        monkeypatch.setattr(distilling, name, lambda initial, *_: initial)
+    with_phrases = distil(make_encoder(tiny_folder("bert")), dimensions=8, texts=TEXTS * 20)
+    monkeypatch.setattr(distilling, "_MAX_PHRASES", 0)
+    without = distil(make_encoder(tiny_folder("bert")), dimensions=8, texts=TEXTS * 20)
+    assert tokens(with_phrases, TEXTS[1]) == [TEXTS[1]] and len(tokens(without, TEXTS[1])) == 4
+    np.testing.assert_allclose(with_phrases.encode(TEXTS), without.encode(TEXTS), atol=1e-6)
 
 
 # ---- damaged folders and unsupported requests
@@ -520,7 +475,7 @@ def test_the_command(tiny_folder: Folder, sample_world: Callable[[int], Path], t
     output = json.loads(CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False).stdout)
     table = Encoder.load(tmp_path / "out")
     assert output["format"] == "static" and output["tokens"] == len(table.tokenizer)
-    assert output["bytes"] == (tmp_path / "out" / "table" / STATIC_FILE).stat().st_size
+    assert output["bytes"] == (tmp_path / "out" / STATIC_FILE).stat().st_size
     assert output["greatest_difference"] is None and output["least_cosine"] is None
     assert table.hidden == 12
     text = CliRunner().invoke(app, [*command, "--force"], catch_exceptions=False).stdout

@@ -81,6 +81,10 @@ def bench_encode(
     texts: Annotated[int, Option(help="Number of texts.", min=3)] = 512,
     repeats: Repeats = 3,
     model: Model = "minilm",
+    also: Annotated[
+        list[str] | None,
+        Option(metavar="MODEL", help="An exported model to measure too, such as a fitted static table; repeatable."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Encode texts, compared with sentence-transformers.
@@ -93,7 +97,7 @@ def bench_encode(
     from turnwise.cli.benchmarks.encoding import encode_benchmark
 
     with progress_bar() as progress:
-        result = encode_benchmark(data, texts, repeats, model, progress)
+        result = encode_benchmark(data, texts, repeats, model, also or (), progress)
     rows = []
     for tier in result["tiers"]:
         rows.append((tier["tier"], f"{tier['texts_per_second']:,.1f} texts/s, ratio {tier['ratio']:.2f}"))

@@ -4,12 +4,13 @@ Each token of the vocabulary is encoded by itself, the vectors are reduced by PC
 estimated from its rank in the vocabulary (Zipf's law, SIF weights). A text's vector is the mean of its tokens'. Words
 of a corpus that the vocabulary lacks can be added as tokens. With texts of a corpus, the table is fitted to them:
 
-1. Frequent phrases of two or three words become tokens too, because a mean loses the order of words.
+1. Frequent phrases become tokens too, because a mean loses the order of words. The vector of a phrase is the sum of its
+   words' vectors and a difference of its own, which is 0 at first: so a phrase profits from all texts with its words.
 2. Ridge regression from sums of token vectors to the encoder's vectors of the texts, and of random parts of them. It
    shrinks towards model2vec's table, so rows of rare tokens change little.
-3. Two layers are added, whose output corrects the mean and is 0 at first. Then gradient descent on the similarities:
-   within a batch, the distribution of a text over the other texts (the softmax of cosines) approximates the encoder's.
-   Half of a batch are near neighbours of each other, which are the hardest to tell apart.
+3. Gradient descent on the similarities: within a batch, the distribution of a text over the other texts (the softmax
+   of cosines) approximates the encoder's. Half of a batch are near neighbours of each other, which are the hardest to
+   tell apart.
 """
 
 import logging
@@ -26,7 +27,7 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 from torch import nn
-from torch.nn.functional import embedding_bag, kl_div, normalize, relu
+from torch.nn.functional import embedding_bag, kl_div, normalize
 from transformers import PreTrainedTokenizerFast
 
 from turnwise.core.dialogue import Dialogue
@@ -39,7 +40,7 @@ from turnwise.models.backbone.exported import ExportedTokenizer
 from turnwise.models.backbone.inputs import tokenise
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import STATIC
-from turnwise.models.backbone.static_table import MeanLayers, StaticTable
+from turnwise.models.backbone.static_table import StaticTable
 from turnwise.models.encoder import EncoderConfig
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.trainable_encoder import TrainableEncoder
@@ -60,14 +61,18 @@ _EPOCHS, _BATCH, _TEMPERATURE = 8, 1024, 0.05
 #: Texts of a batch that are neighbours of one text, including itself.
 _NEIGHBOURS = 16
 
-#: The initial learning rates of the table and of the layers, and the units between the layers for each dimension.
-_TABLE_RATE, _LAYER_RATE, _UNITS = 5e-4, 1e-3, 1
+#: The initial learning rate.
+_LEARNING_RATE = 5e-4
 
 #: The least number of occurrences of a corpus word that becomes a token.
 _MIN_COUNT = 5
 
 #: The least number of occurrences of a phrase that becomes a token, and the greatest number of such phrases.
-_MIN_PHRASE_COUNT, _MAX_PHRASES = 20, 10_000
+_MIN_PHRASE_COUNT, _MAX_PHRASES = 10, 20_000
+
+#: The greatest number of words of a phrase, and what counts as a word: letters, possibly with apostrophes between them.
+_MAX_PHRASE_WORDS = 4
+_PHRASE_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
 
 class DistillationError(TurnwiseError):
@@ -118,8 +123,8 @@ def distil(
         encoder: to distil; it is not changed. The table is fitted on its device.
         dimensions: the size of a vector; None, or more than the encoder's: the encoder's own.
         words: become tokens if they are none yet.
-        texts: that table and layers are fitted to, and whose frequent phrases become tokens; none: the table stays as
-            model2vec makes it, without layers.
+        texts: that the table is fitted to, and whose frequent phrases become tokens; none: the table stays as model2vec
+            makes it.
         progress: reports the number of encoded tokens and texts, and the steps of the fit.
     """
     with explain_missing_packages():
@@ -132,33 +137,31 @@ def distil(
     with silence_libraries():
         original = TokenizerModel.from_transformers_tokenizer(tokenizer).prune_added_tokens()
         extended = clean_and_create_vocabulary(original, list(words), token_remove_regex=_UNUSED)
-        phrases = _frequent_phrases(texts)
-        tokens = [*extended.sorted_vocabulary, *phrases]
+        tokens = extended.sorted_vocabulary
         vectors = _encode_tokens(encoder, tokens, progress)
         size = min(dimensions or encoder.hidden, encoder.hidden)
         weights = compute_weights(len(tokens), _SIF_COEFFICIENT)[:, None].astype(np.float32)
         static_tokenizer = ExportedTokenizer.plain(extended.to_tokenizer())
-        static_tokenizer.add_phrases(phrases)
-        layers = None
         if texts:
-            table, layers = _fit_to_texts(encoder, static_tokenizer, vectors, weights, size, texts, progress)
+            table = _fit_to_texts(encoder, static_tokenizer, vectors, weights, size, texts, progress)
         else:
             table = apply_pca(vectors, size) * weights
     folder = Path(str(getattr(config, "name_or_path", "")))
-    static = StaticTable(table, static_tokenizer, folder, layers)
+    static = StaticTable(table, static_tokenizer, folder)
     # means do not depend on positions: speakers are lost, and turns are joined by nothing
     settings = EncoderConfig(max_length=encoder.max_length, normalise=True, marks=encoder.marks)
     return ExportedEncoder(static, static_tokenizer, settings, {"model_type": STATIC}, folder)
 
 
 def _frequent_phrases(texts: Iterable[str]) -> list[str]:
-    """Return the most frequent sequences of two or three words that nothing but a space separates."""
+    """Return the most frequent sequences of two to four words that nothing but a space separates."""
     counts: Counter[str] = Counter()
     for text in texts:
         words = text.lower().split(" ")
-        for length in (2, 3):
-            phrases = (words[start : start + length] for start in range(len(words) - length + 1))
-            counts.update(" ".join(phrase) for phrase in phrases if all(map(str.isalpha, phrase)))
+        is_word = [_PHRASE_WORD.fullmatch(word) is not None for word in words]
+        for length in range(2, _MAX_PHRASE_WORDS + 1):
+            spans = (slice(start, start + length) for start in range(len(words) - length + 1))
+            counts.update(" ".join(words[span]) for span in spans if all(is_word[span]))
     return [phrase for phrase, count in counts.most_common(_MAX_PHRASES) if count >= _MIN_PHRASE_COUNT]
 
 
@@ -174,7 +177,7 @@ def _random_parts(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _encode_tokens(encoder: TrainableEncoder, tokens: Sequence[str], progress: Progress) -> Vectors:
-    """Encode each token by itself; an added word or phrase is encoded as a text."""
+    """Encode each token by itself; an added word is encoded as a text."""
     composer, ids = encoder.composer, encoder.tokenizer.get_vocab()
     words = iter(encoder.tokenise([token for token in tokens if token not in ids]))
     sequences = [
@@ -194,8 +197,9 @@ def _fit_to_texts(
     size: int,
     texts: Sequence[str],
     progress: Progress,
-) -> tuple[Vectors, MeanLayers]:
-    """Return a table and layers, by which texts have the similarities of the encoder's vectors."""
+) -> Vectors:
+    """Return a table by which texts have the similarities of the encoder's vectors; add phrases to the tokenizer."""
+    parts = _add_phrases(tokenizer, _frequent_phrases(texts))
     texts = list(dict.fromkeys([*texts, *_random_parts(texts)]))
     targets = encoder.encode(
         texts, normalise=True, progress=lambda _, done, total=None: progress("encoding texts", done, total)
@@ -203,12 +207,29 @@ def _fit_to_texts(
     tokens = tokenise(tokenizer, texts).without(tokenizer.unk_token_id)
     rows = np.flatnonzero(tokens.lengths)
     tokens, targets = tokens.take(rows), targets[rows]
+    added = parts.take(tokens.tokens)
+    tokens = RaggedTokens(added.tokens, np.add.reduceat(added.lengths, tokens.starts))
     centred = targets - targets.mean(0)
     # principal components of the texts, not of the tokens
     components = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :size]
-    initial = (vectors - vectors.mean(0)) @ components * weights
+    initial = np.zeros((len(parts), size), np.float32)
+    initial[: len(vectors)] = (vectors - vectors.mean(0)) @ components * weights
     table = _fit_vectors(initial, tokens, centred @ components)
-    return _fit_similarities(table, tokens, targets, encoder.device, progress)
+    table = _fit_similarities(table, tokens, targets, encoder.device, progress)
+    fitted: Vectors = np.add.reduceat(table[parts.tokens], parts.starts)
+    return fitted
+
+
+def _add_phrases(tokenizer: ExportedTokenizer, phrases: Sequence[str]) -> RaggedTokens:
+    """Add phrases to a tokenizer; return the tokens that add up to each token: itself, and the words of a phrase."""
+    words = tokenise(tokenizer, phrases).without(tokenizer.unk_token_id)
+    known = len(tokenizer)
+    tokenizer.add_phrases(phrases)
+    own = np.arange(known + len(phrases), dtype=np.int32)
+    whole = RaggedTokens(own[:known], np.ones(known, np.int64))
+    return RaggedTokens.concatenate(
+        [whole, RaggedTokens.of([np.append(token, part) for token, part in zip(own[known:], words, strict=True)])]
+    )
 
 
 def _fit_vectors(initial: Vectors, tokens: RaggedTokens, targets: Vectors) -> Vectors:
@@ -243,38 +264,32 @@ def _fit_vectors(initial: Vectors, tokens: RaggedTokens, targets: Vectors) -> Ve
 
 def _fit_similarities(
     initial: Vectors, tokens: RaggedTokens, targets: Vectors, device: str, progress: Progress
-) -> tuple[Vectors, MeanLayers]:
-    """Fit a table and layers so that the cosines of texts are those of targets of length 1.
+) -> Vectors:
+    """Fit a table so that the cosines of texts are those of targets of length 1.
 
     The loss is the Kullback-Leibler divergence of the softmax over the other texts of a batch. Rows of tokens that no
     text has do not change.
     """
     table, expected = nn.Parameter(torch.tensor(initial, device=device)), torch.tensor(targets, device=device)
-    inner, outer = (nn.Parameter(weight.to(device)) for weight in _initial_layers(initial.shape[1]))
-    optimisers = (
-        torch.optim.SparseAdam([table], lr=_TABLE_RATE),
-        torch.optim.Adam([inner, outer], lr=_LAYER_RATE),
-    )
+    optimiser = torch.optim.SparseAdam([table], lr=_LEARNING_RATE)
     batches = -(-len(tokens) // _BATCH)
-    schedules = [torch.optim.lr_scheduler.LinearLR(each, 1, 1e-3, _EPOCHS * batches) for each in optimisers]
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1, 1e-3, _EPOCHS * batches)
     generator = np.random.default_rng(0)
     for epoch in range(_EPOCHS):
         for number, sample in enumerate(np.array_split(generator.permutation(len(tokens)), batches)):
             rows = _with_neighbours(sample, expected)
             batch = tokens.take(rows)
             ids, starts = (torch.from_numpy(each).long().to(device) for each in (batch.tokens, batch.starts))
-            means = embedding_bag(ids, table, starts, mode="mean", sparse=True)
-            vectors = normalize(means + relu(means @ inner.T) @ outer.T)
+            vectors = normalize(embedding_bag(ids, table, starts, mode="mean", sparse=True))
             own = expected[torch.from_numpy(rows).to(device)]
             loss = kl_div(_log_neighbours(vectors), _log_neighbours(own), reduction="batchmean", log_target=True)
-            table.grad = inner.grad = outer.grad = None
+            optimiser.zero_grad()
             loss.backward()
-            for optimiser, schedule in zip(optimisers, schedules, strict=True):
-                optimiser.step()
-                schedule.step()
+            optimiser.step()
+            schedule.step()
             progress("fitting", epoch * batches + number + 1, _EPOCHS * batches)
-    fitted, *weights = (each.detach().cpu().numpy() for each in (table, inner, outer))
-    return fitted, MeanLayers(*weights)
+    fitted: Vectors = table.detach().cpu().numpy()
+    return fitted
 
 
 def _with_neighbours(sample: npt.NDArray[np.int64], vectors: torch.Tensor) -> npt.NDArray[np.int64]:
@@ -282,13 +297,6 @@ def _with_neighbours(sample: npt.NDArray[np.int64], vectors: torch.Tensor) -> np
     centres = torch.from_numpy(sample[1 :: 2 * _NEIGHBOURS]).to(vectors.device)
     neighbours = (vectors[centres] @ vectors.T).topk(min(_NEIGHBOURS, len(vectors))).indices
     return np.union1d(sample[::2], neighbours.flatten().cpu().numpy())
-
-
-def _initial_layers(size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the weights of two layers: random ones, and zeros, so that their output is 0."""
-    generator = torch.Generator().manual_seed(0)
-    inner = torch.randn(_UNITS * size, size, generator=generator) * (2 / size) ** 0.5
-    return inner, torch.zeros(size, _UNITS * size)
 
 
 def _log_neighbours(vectors: torch.Tensor) -> torch.Tensor:

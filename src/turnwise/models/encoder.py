@@ -76,7 +76,6 @@ class EncoderConfig:
     style: TurnStyle = "separator"
     marks: SlotMarks = ONE_MARK
     dense: str = ""  # path of the layer of the pooling 'cls-mlp'
-    layers: bool = False  # whether a static table has layers
     exported: ExportKind | None = None
     origin: str | None = None  # see `Encoder`
     runtime: Runtime = "onnxruntime"  # of an ONNX graph; not in the folder, but chosen when it is loaded
@@ -94,8 +93,7 @@ class EncoderConfig:
             if kind in get_args(ExportKind):
                 config.exported, config.pooling = kind, settings["pooling"]
                 config.max_length, config.normalise = settings["max_length"], settings["normalise"]
-                config.path, config.origin = settings.get("path", ""), settings.get("origin")
-                config.layers = settings.get("layers", False)
+                config.origin = settings.get("origin")
                 return config
         if (folder / "modules.json").is_file():
             for module in read_json(folder / "modules.json"):

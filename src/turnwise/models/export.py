@@ -117,8 +117,7 @@ def export(
     table = distil(encoder, dimensions=dimensions, words=words, texts=texts, progress=progress)
     table.training_data = encoder.training_data
     table.save(folder)
-    size = (folder / table.model.subfolder / STATIC_FILE).stat().st_size
-    return ExportResult(folder, size, None, None, len(table.tokenizer))
+    return ExportResult(folder, (folder / STATIC_FILE).stat().st_size, None, None, len(table.tokenizer))
 
 
 def _holds(folder: Path, kind: ExportFormat) -> bool:

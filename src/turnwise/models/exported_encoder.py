@@ -11,7 +11,7 @@ from turnwise.models.backbone.inputs import Composer
 from turnwise.models.backbone.onnx_graph import OnnxGraph
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import BackboneError, Pooling
-from turnwise.models.backbone.static_table import UNLIMITED, MeanLayers, StaticTable
+from turnwise.models.backbone.static_table import UNLIMITED, StaticTable
 from turnwise.models.encoder import Architecture, Encoder, EncoderConfig, Precision, describe_export
 from turnwise.models.identity import digest_model, vocabulary_text
 
@@ -108,8 +108,7 @@ class ExportedEncoder(Encoder):
         model: ExportedModel
         if config.exported == "static":
             tokenizer = ExportedTokenizer.load(path, special_tokens=False)
-            layers = MeanLayers.load(folder) if config.layers else None
-            model = StaticTable.load(path, tokenizer, layers)
+            model = StaticTable.load(path, tokenizer)
         else:
             model = OnnxGraph.load(path, config.runtime)
             tokenizer = ExportedTokenizer.load(path)
@@ -117,13 +116,11 @@ class ExportedEncoder(Encoder):
         return cls(model, tokenizer, config, backbone, folder)
 
     def _save_model(self, folder: Path) -> dict[str, Any]:
-        path = folder / self.model.subfolder
-        path.mkdir(exist_ok=True)
-        write_json(path / "config.json", self._backbone)
-        self.tokenizer.save(path)
+        write_json(folder / "config.json", self._backbone)
+        self.tokenizer.save(folder)
+        self.model.save(folder, self.normalise)
         settings = {"kind": self.model.kind, "pooling": self.pooling, "max_length": self.max_length}
-        settings |= {"normalise": self.normalise, "origin": self.origin, "path": self.model.subfolder}
-        return settings | self.model.save(folder, self.normalise)
+        return {**settings, "normalise": self.normalise, "origin": self.origin}
 
 
 def _check_options(folder: Path, config: EncoderConfig, device: Any, pooling: Pooling | None) -> None:

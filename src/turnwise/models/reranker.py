@@ -272,7 +272,7 @@ class Reranker(nn.Module):
         names = {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
         head = self.heads["selection"]
         assert isinstance(head, nn.Linear)
-        write_dense(folder / "2_Dense", head.state_dict(), "linear.Identity", **names)
+        write_dense(folder / "2_Dense", head, "linear.Identity", **names)
         write_json(folder / "config_sentence_transformers.json", kind)
 
 

@@ -198,7 +198,7 @@ class TrainableEncoder(Encoder, nn.Module):
         settings = {f"pooling_mode_{mode}": name == pooling for mode, name in modes.items()}
         write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": self.hidden, **settings})
         if self.pooler is not None:
-            write_dense(folder / "2_Dense", self.pooler.linear.state_dict(), "activation.Tanh")
+            write_dense(folder / "2_Dense", self.pooler.linear, "activation.Tanh")
         write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
         return {}
 

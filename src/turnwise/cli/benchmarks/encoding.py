@@ -2,7 +2,7 @@
 
 import importlib.util
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source import CorpusSource
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.source import locate_model
+from turnwise.models.backbone.static_table import StaticTable
 from turnwise.models.encoder import Encoder, Precision
 from turnwise.models.export import ExportFormat, export
 from turnwise.models.exported_encoder import ExportedEncoder
@@ -51,19 +52,19 @@ _FORMATS: dict[ExportFormat, tuple[str, ...]] = {
 #: The graph of 'onnx-int8', run with OpenVINO.
 _OPENVINO = "onnx-int8-openvino"
 
-#: A static table with layers, and the number of texts that it is fitted to: few, because accuracy is not measured.
-_FITTED, _FITTED_TEXTS = "static-fitted", 1024
-
-_STATIC_TIERS = ("static", _FITTED)
-
 
 def encode_benchmark(
-    data: Path | None, texts: int = 512, repeats: int = 3, model: str = "minilm", progress: Progress = silent
+    data: Path | None,
+    texts: int = 512,
+    repeats: int = 3,
+    model: str = "minilm",
+    also: Sequence[str] = (),
+    progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Encode the same texts with sentence-transformers, PyTorch, ONNX (32 and 8 bits) and static tables.
+    """Encode the same texts with sentence-transformers, PyTorch, ONNX (32 and 8 bits) and a static table.
 
-    The graph of 8 bits runs with onnxruntime, and with OpenVINO if that is installed. One static table is made without
-    texts; the other is fitted to texts and has layers.
+    The graph of 8 bits runs with onnxruntime, and with OpenVINO if that is installed. The exported models in
+    `also`, such as a static table that was fitted to a corpus, are measured too.
 
     All use the same weights, alternate in one run after a warm-up pass, and report the best of several rounds.
     sentence-transformers runs on PyTorch with its defaults, over the first 8,192 texts at most. On a GPU PyTorch is
@@ -90,14 +91,12 @@ def encode_benchmark(
                 encoders[tier] = Encoder.load(Path(temporary) / tier)
             if tier == "onnx-int8" and _OPENVINO not in skipped:
                 encoders[_OPENVINO] = Encoder.load(Path(temporary) / tier, runtime="openvino")
-        if "static" not in skipped:
-            export(encoder, Path(temporary) / _FITTED, "static", texts=inputs[:_FITTED_TEXTS], progress=progress)
-            encoders[_FITTED] = Encoder.load(Path(temporary) / _FITTED)
+        encoders |= {name: Encoder.load(name) for name in also}
         compared = inputs[:_PEER_TEXTS]
         functions: dict[str, Callable[[], Any]] = {PEER: lambda: peer.encode(compared, show_progress_bar=False)}
         counts = {PEER: len(compared)}
         for name, each in encoders.items():
-            passes = -(-_STATIC_TEXTS // len(inputs)) if name in _STATIC_TIERS else 1
+            passes = -(-_STATIC_TEXTS // len(inputs)) if _is_static(each) else 1
             functions[name], counts[name] = partial(_encode, each, inputs, passes), passes * len(inputs)
         # also the warm-up
         vectors = {name: _normalise(function()[: len(compared)]) for name, function in functions.items()}
@@ -110,7 +109,7 @@ def encode_benchmark(
                 "tier": name,
                 "texts_per_second": rates[name],
                 "ratio": rates[name] / rates[PEER],
-                **_compare(vectors[name], vectors[PEER], same_space=name not in _STATIC_TIERS),
+                **_compare(vectors[name], vectors[PEER], same_space=not _is_static(encoders.get(name))),
             }
             for name in functions
         ],
@@ -127,6 +126,10 @@ def encode_benchmark(
             "sentence-transformers", "torch", *(name for name, tier in packages.items() if tier not in skipped)
         ),
     }
+
+
+def _is_static(encoder: Encoder | None) -> bool:
+    return isinstance(encoder, ExportedEncoder) and isinstance(encoder.model, StaticTable)
 
 
 def _encode(encoder: Encoder, texts: list[str], passes: int) -> npt.NDArray[np.float32]:

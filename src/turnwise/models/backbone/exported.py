@@ -123,7 +123,6 @@ class ExportedModel(ABC):
     kind: ClassVar[str]  # its name in `turnwise.json`
     hidden: int  # the size of a vector
     digest: str  # equal for equal models
-    subfolder: str = ""  # of a model's folder: where its tokenizer and `config.json` are
 
     @property
     def configuration(self) -> str:
@@ -135,8 +134,8 @@ class ExportedModel(ABC):
         """Return vectors (sequences, hidden), not normalised, of sequences that have at least one token each."""
 
     @abstractmethod
-    def save(self, folder: Path, normalise: bool) -> dict[str, Any]:
-        """Write the model after `config.json` and the tokenizer; return further settings for `turnwise.json`."""
+    def save(self, folder: Path, normalise: bool) -> None:
+        """Write the model after `config.json` and the tokenizer."""
 
 
 def first_line(error: Exception) -> str:

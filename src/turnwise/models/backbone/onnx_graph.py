@@ -77,12 +77,11 @@ class OnnxGraph(ExportedModel):
         list(self._threads.map(run_rows, _rows_of_one_length(sequences.lengths)))
         return vectors
 
-    def save(self, folder: Path, normalise: bool) -> dict[str, Any]:
+    def save(self, folder: Path, normalise: bool) -> None:
         """Write the graph, which normalises by itself."""
         unfinished = folder / f".writing-{ONNX_FILE}"
         shutil.copyfile(self.path, unfinished)
         unfinished.replace(folder / ONNX_FILE)
-        return {}
 
     def __deepcopy__(self, _: Any) -> "OnnxGraph":
         return self

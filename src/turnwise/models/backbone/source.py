@@ -2,14 +2,17 @@
 
 import importlib.util
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import read_json, write_json, write_tensors
 from turnwise.core.model_names import MINILM, PACKAGED_MODELS, TURNWISE_SMALL, TURNWISE_SMALL_INT8, is_packaged
 from turnwise.corpus.membership import TrainingData
+
+if TYPE_CHECKING:
+    from torch import nn
 
 #: How the token states of a text become one vector.
 Pooling = Literal["mean", "cls", "cls-mlp", "max", "first-last"]
@@ -146,23 +149,20 @@ def _model_type(folder: Path) -> str:
         return ""  # damaged, which transformers reports
 
 
-def write_dense(folder: Path, parameters: Mapping[str, Any], activation: str, **settings: str) -> None:
-    """Write a linear layer as a Dense module of sentence-transformers, with an activation of `torch.nn.modules`.
-
-    `parameters` are its 'weight' and, if it has one, its 'bias', all of torch or all of NumPy.
-    """
-    outputs, inputs = parameters["weight"].shape
-    sizes = {"in_features": inputs, "out_features": outputs, "bias": "bias" in parameters}
+def write_dense(folder: Path, linear: "nn.Linear", activation: str, **settings: str) -> None:
+    """Write a linear layer as a Dense module of sentence-transformers, with an activation of `torch.nn.modules`."""
+    sizes = {"in_features": linear.in_features, "out_features": linear.out_features, "bias": True}
     activation = f"torch.nn.modules.{activation}"
     write_json(folder / "config.json", {**sizes, "activation_function": activation, **settings})
-    write_tensors(folder / "model.safetensors", {f"linear.{key}": value for key, value in parameters.items()})
+    weights = {f"linear.{key}": value.contiguous() for key, value in linear.state_dict().items()}
+    write_tensors(folder / "model.safetensors", weights)
 
 
-def write_modules(folder: Path, classes: Sequence[str], first: str = "") -> None:
-    """Write the list of sentence-transformers modules and create their folders; the first one's is `first`."""
+def write_modules(folder: Path, classes: Sequence[str]) -> None:
+    """Write the list of sentence-transformers modules and create a folder for each but the first."""
     modules = []
     for index, name in enumerate(classes):
-        path = f"{index}_{name.rpartition('.')[2]}" if index else first
+        path = f"{index}_{name.rpartition('.')[2]}" if index else ""
         (folder / path).mkdir(parents=True, exist_ok=True)
         modules.append({"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.{name}"})
     write_json(folder / "modules.json", modules)
