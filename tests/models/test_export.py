@@ -2,9 +2,11 @@
 
 import copy
 import json
+import os
 import pickle
 import random
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -296,6 +298,15 @@ def test_openvino_can_be_used_from_several_threads(openvino: Encoder) -> None:
     with ThreadPoolExecutor(6) as threads:
         for actual, vectors in zip(threads.map(openvino.encode, texts), expected, strict=True):
             np.testing.assert_allclose(actual, vectors, atol=1e-6, rtol=0)
+
+
+def test_openvino_starts_with_several_threads(exported: Pair) -> None:
+    """The first texts of a process; threads are switched often, which made all such processes hang."""
+    code = (
+        "import sys; sys.setswitchinterval(1e-6); from turnwise import Encoder; "
+        f"Encoder.load({str(exported.folder)!r}, runtime='openvino').encode(['a ' * n for n in range(1, 30)])"
+    )
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": "6"}, check=True, timeout=60)
 
 
 def test_openvino_is_the_same_encoder_with_its_own_cache(exported: Pair, openvino: Encoder, tmp_path: Path) -> None:
