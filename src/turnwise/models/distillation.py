@@ -207,8 +207,9 @@ def _fit_to_texts(
     tokens = tokenise(tokenizer, texts).without(tokenizer.unk_token_id)
     rows = np.flatnonzero(tokens.lengths)
     tokens, targets = tokens.take(rows), targets[rows]
-    added = parts.take(tokens.tokens)
-    tokens = RaggedTokens(added.tokens, np.add.reduceat(added.lengths, tokens.starts))
+    # replace each phrase by its own row and those of its words
+    expanded = parts.take(tokens.tokens)
+    tokens = RaggedTokens(expanded.tokens, np.add.reduceat(expanded.lengths, tokens.starts))
     centred = targets - targets.mean(0)
     # principal components of the texts, not of the tokens
     components = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :size]
@@ -221,7 +222,10 @@ def _fit_to_texts(
 
 
 def _add_phrases(tokenizer: ExportedTokenizer, phrases: Sequence[str]) -> RaggedTokens:
-    """Add phrases to a tokenizer; return the tokens that add up to each token: itself, and the words of a phrase."""
+    """Add phrases to a tokenizer. Return for each token the rows of the table whose sum is its vector.
+
+    They are its own row and, for a phrase, those of its words.
+    """
     words = tokenise(tokenizer, phrases).without(tokenizer.unk_token_id)
     known = len(tokenizer)
     tokenizer.add_phrases(phrases)

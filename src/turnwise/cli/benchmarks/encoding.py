@@ -64,12 +64,12 @@ def encode_benchmark(
     """Encode the same texts with sentence-transformers, PyTorch, ONNX (32 and 8 bits) and a static table.
 
     The graph of 8 bits runs with onnxruntime, and with OpenVINO if that is installed. The exported models in
-    `also`, such as a static table that was fitted to a corpus, are measured too.
+    `also`, such as a static table that was fitted to a corpus, are measured too, on the CPU.
 
-    All use the same weights, alternate in one run after a warm-up pass, and report the best of several rounds.
+    All others use the same weights. All alternate in one run after a warm-up pass; the best of several rounds counts.
     sentence-transformers runs on PyTorch with its defaults, over the first 8,192 texts at most. On a GPU PyTorch is
-    also measured in half precision, and exported models are skipped, which run on the CPU only. The texts are the first
-    turns of Schema-Guided in `data`, or of the sample corpus.
+    also measured in half precision, and no exports are made, which run on the CPU only. The texts are the first turns
+    of Schema-Guided in `data`, or of the sample corpus.
     """
     require_peer()
     from sentence_transformers import SentenceTransformer
@@ -91,7 +91,7 @@ def encode_benchmark(
                 encoders[tier] = Encoder.load(Path(temporary) / tier)
             if tier == "onnx-int8" and _OPENVINO not in skipped:
                 encoders[_OPENVINO] = Encoder.load(Path(temporary) / tier, runtime="openvino")
-        encoders |= {name: Encoder.load(name) for name in also}
+        encoders |= {f"also {name}": Encoder.load(name) for name in also}
         compared = inputs[:_PEER_TEXTS]
         functions: dict[str, Callable[[], Any]] = {PEER: lambda: peer.encode(compared, show_progress_bar=False)}
         counts = {PEER: len(compared)}

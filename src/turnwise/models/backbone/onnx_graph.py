@@ -136,7 +136,7 @@ class _OpenVinoSession:
         self._local = threading.local()  # requests can be used by one thread at a time
         self.inputs = [each.any_name for each in self._model.inputs]
         self.sizes = {each.any_name: each.partial_shape[1].get_length() for each in self._model.outputs}
-        # OpenVINO's bindings complete their own set-up in the first run, and hang if several threads run it at once
+        # the first run also initialises OpenVINO's bindings, which deadlock if several threads do so at once
         self.run(ONNX_VECTOR, {name: np.ones((1, 1), np.int64) for name in self.inputs})
 
     def run(self, output: str, values: dict[str, npt.NDArray[np.int64]]) -> Vectors:
