@@ -21,7 +21,7 @@ from turnwise import evaluate
 from turnwise.cli import app
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.imports import MissingPackageError
-from turnwise.corpus.store import read_corpus
+from turnwise.corpus.store import read_corpus, write_store
 from turnwise.models import distillation as distilling
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.ragged import RaggedTokens
@@ -242,6 +242,8 @@ def test_corpus_sample() -> None:
     assert sample_corpora([dialogues], 9, 9) == (["refund"], [turn.text for turn in turns])
     assert sample_corpora([dialogues, dialogues], 9, 0) == (["refund", "or", "tariff"], [])
     assert sample_corpora([dialogues, dialogues], 1, 1)[0] == ["refund"]
+    both = [Dialogue("a", (Turn("user", "refund"), Turn("system", "done")))]
+    assert sample_corpora([both], 0, 9, speakers=["system"])[1] == ["done"]
     many, few = (
         [Dialogue(str(number), (Turn("user", f"{name} {number}"),)) for number in range(count)]
         for name, count in (("many", 1000), ("few", 7))
@@ -484,12 +486,36 @@ def test_the_command(tiny_folder: Folder, sample_world: Callable[[int], Path], t
     assert np.abs(table.encode(texts)).sum() > 0
 
 
+def test_turns_are_selected_by_split_and_speaker(tiny_folder: Folder, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    words = {("train", "user"): "kayak", ("train", "system"): "lagoon", ("valid", "speaker_1"): "meadow"}
+    dialogues = [
+        Dialogue(f"{split} {speaker} {number}", (Turn(speaker, word),), split=split)
+        for (split, speaker), word in words.items()
+        for number in range(5)
+    ]
+    write_store(dialogues, store)
+    command = ["export", str(tiny_folder("bert")), "--format", "static", "--corpus", str(store), "--dimensions", "8"]
+    selected = [*command, "--split", "train", "--speaker", "user", "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, selected).exit_code == 0
+    vocabulary = Encoder.load(tmp_path / "out").tokenizer.get_vocab()
+    assert {word for word in words.values() if word in vocabulary} == {"kayak"}
+    for options, message in {
+        ("--speaker", "usr"): "no turn is of the speaker 'usr'",
+        ("--split", "train", "--speaker", "speaker_1"): "no turn of speaker_1 is in --split train",
+    }.items():
+        done = CliRunner().invoke(app, [*command, *options, "--out", str(tmp_path / "none")])
+        assert done.exit_code == 1
+        assert message in str(done.exception or done.output) and not (tmp_path / "none").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--dimensions", "8"], "needs --format static, got onnx"),
         (["--corpus", "x"], "needs --format static"),
         (["--format", "static", "--words", "5"], "named with --corpus"),
+        (["--format", "static", "--speaker", "user"], "named with --corpus"),
     ],
 )
 def test_bad_options(options: list[str], message: str, tmp_path: Path) -> None:

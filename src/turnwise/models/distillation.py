@@ -18,7 +18,7 @@ import random
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -80,12 +80,18 @@ class DistillationError(TurnwiseError):
 
 
 def sample_corpora(
-    corpora: Iterable[Iterable[Dialogue]], words: int, texts: int, progress: Progress = silent
+    corpora: Iterable[Iterable[Dialogue]],
+    words: int,
+    texts: int,
+    *,
+    speakers: Collection[str] = (),
+    progress: Progress = silent,
 ) -> tuple[list[str], list[str]]:
     """Return the most frequent words of all corpora, and a random sample of the distinct texts of each.
 
     At most `words` words are returned, most frequent first; each occurs at least five times. `texts` turns of each
     corpus are sampled, so that a large corpus does not displace a small one. Then duplicates are removed.
+    Only turns of `speakers` are used; empty: all.
     """
     counts: Counter[str] = Counter()
     samples: list[str] = []
@@ -95,6 +101,8 @@ def sample_corpora(
         seen = 0
         for dialogue in corpus:
             for turn in dialogue.turns:
+                if speakers and turn.speaker not in speakers:
+                    continue
                 counts.update(word for word in tokenise_words(turn.text) if word[0].isalpha())
                 seen += 1
                 # reservoir sampling
