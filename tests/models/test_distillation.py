@@ -487,26 +487,38 @@ def test_the_command(tiny_folder: Folder, sample_world: Callable[[int], Path], t
 
 
 def test_turns_are_selected_by_split_and_speaker(tiny_folder: Folder, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    words = {("train", "user"): "kayak", ("train", "system"): "lagoon", ("valid", "speaker_1"): "meadow"}
-    dialogues = [
-        Dialogue(f"{split} {speaker} {number}", (Turn(speaker, word),), split=split)
-        for (split, speaker), word in words.items()
-        for number in range(5)
-    ]
-    write_store(dialogues, store)
-    command = ["export", str(tiny_folder("bert")), "--format", "static", "--corpus", str(store), "--dimensions", "8"]
-    selected = [*command, "--split", "train", "--speaker", "user", "--out", str(tmp_path / "out")]
-    assert CliRunner().invoke(app, selected).exit_code == 0
-    vocabulary = Encoder.load(tmp_path / "out").tokenizer.get_vocab()
-    assert {word for word in words.values() if word in vocabulary} == {"kayak"}
-    for options, message in {
-        ("--speaker", "usr"): "no turn is of the speaker 'usr'",
-        ("--split", "train", "--speaker", "speaker_1"): "no turn of speaker_1 is in --split train",
+    stores: dict[str, dict[tuple[str | None, str], str]] = {
+        "split": {("train", "user"): "kayak", ("train", "system"): "lagoon", ("valid", "speaker_1"): "meadow"},
+        "unsplit": {(None, "user"): "nectar", (None, "speaker_2"): "orchid", (None, "system"): "pebble"},
+    }
+    command = ["export", str(tiny_folder("bert")), "--out", str(tmp_path / "out"), "--force"]
+    for name, words in stores.items():
+        dialogues = [
+            Dialogue(f"{split} {speaker} {number}", (Turn(speaker, word),), split=split)
+            for (split, speaker), word in words.items()
+            for number in range(5)
+        ]
+        write_store(dialogues, tmp_path / name)
+        command += ["--corpus", str(tmp_path / name)]
+    static = [*command, "--format", "static", "--dimensions", "8", "--split", "train"]
+    all_words = {word for words in stores.values() for word in words.values()}
+    for speakers, expected in {
+        (): {"kayak", "lagoon", "nectar", "orchid", "pebble"},
+        ("user",): {"kayak", "nectar"},
+        ("user", "speaker_2"): {"kayak", "nectar", "orchid"},
     }.items():
-        done = CliRunner().invoke(app, [*command, *options, "--out", str(tmp_path / "none")])
-        assert done.exit_code == 1
-        assert message in str(done.exception or done.output) and not (tmp_path / "none").exists()
+        options = [option for speaker in speakers for option in ("--speaker", speaker)]
+        assert CliRunner().invoke(app, [*static, *options]).exit_code == 0
+        assert all_words & Encoder.load(tmp_path / "out").tokenizer.get_vocab().keys() == expected
+    bad = {
+        "usr": "no turn is of the speaker 'usr'",
+        "speaker_1": "none of these dialogues has a turn of speaker_1: select another speaker or split",
+    }
+    for speaker, message in bad.items():
+        for options in (["--format", "static", "--texts", "0"], ["--format", "onnx-int8"]):
+            done = CliRunner().invoke(app, [*command, *options, "--split", "train", "--speaker", speaker])
+            assert done.exit_code == 1
+            assert message in str(done.exception)
 
 
 @pytest.mark.parametrize(
@@ -516,6 +528,8 @@ def test_turns_are_selected_by_split_and_speaker(tiny_folder: Folder, tmp_path: 
         (["--corpus", "x"], "needs --format static"),
         (["--format", "static", "--words", "5"], "named with --corpus"),
         (["--format", "static", "--speaker", "user"], "named with --corpus"),
+        (["--format", "static", "--split", "train"], "named with --corpus"),
+        (["--speaker", "user"], "needs --format static or onnx-int8, got onnx"),
     ],
 )
 def test_bad_options(options: list[str], message: str, tmp_path: Path) -> None:

@@ -188,34 +188,33 @@ def export_command(
 
     Example: `turnwise export turnwise-small --format onnx-int8 --out small-int8`
     """
-    of_corpus = {"--words": words, "--texts": texts, "--split": split, "--speaker": speaker}
-    for name, value in {"--dimensions": dimensions, "--corpus": corpus, **of_corpus}.items():
+    corpus_options = {"--words": words, "--texts": texts, "--split": split, "--speaker": speaker}
+    for name, value in {"--dimensions": dimensions, "--corpus": corpus, **corpus_options}.items():
         formats = ("static",) if name in ("--dimensions", "--words") else ("static", "onnx-int8")
         if value is not None and format not in formats:
             raise typer.BadParameter(f"needs --format {' or '.join(formats)}, got {format}", param_hint=name)
-        if name in of_corpus and value is not None and not corpus:
+        if name in corpus_options and value is not None and not corpus:
             raise typer.BadParameter("needs a store, named with --corpus", param_hint=name)
     require("torch", "pyarrow", extra="train")
-    from turnwise.corpus.source import CorpusError
     from turnwise.corpus.store import require_speakers
     from turnwise.models.distillation import sample_corpora
     from turnwise.models.export import CALIBRATION_TEXTS, export
 
-    corpora = [turnwise.read_corpus(store, splits=split) for store in corpus or ()]
-    require_speakers([store for each in corpora for store in each.stores], speaker or ())
     with progress_bar() as progress:
         device = None if format == "static" else "cpu"
         encoder = turnwise.Encoder.load(model, device=device, pooling=pooling, compressed=compressed)
         options: dict[str, Any] = {"dimensions": dimensions or _DIMENSIONS}
-        if corpora:
+        if corpus:
+            combined = turnwise.read_corpus(*corpus, splits=split)
+            require_speakers(combined.stores, speaker or ())
             default_words, default_texts = (_WORDS, _TEXTS) if format == "static" else (0, CALIBRATION_TEXTS)
-            words = default_words if words is None else words
-            texts = default_texts if texts is None else texts
             options["words"], options["texts"] = sample_corpora(
-                corpora, words, texts, speakers=speaker or (), progress=progress
+                [combined.read(store) for store in combined.stores],
+                default_words if words is None else words,
+                default_texts if texts is None else texts,
+                speakers=speaker or (),
+                progress=progress,
             )
-            if texts and not options["texts"]:
-                raise CorpusError(f"no turn of {', '.join(speaker or ())} is in --split {', '.join(split or ())}")
         result = export(encoder, out, format, **options, overwrite=force, progress=progress)
     data = {
         "folder": str(result.folder),

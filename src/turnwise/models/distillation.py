@@ -36,6 +36,7 @@ from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
 from turnwise.core.types import Vectors
+from turnwise.corpus.source import CorpusError
 from turnwise.models.backbone.exported import ExportedTokenizer
 from turnwise.models.backbone.inputs import tokenise
 from turnwise.models.backbone.ragged import RaggedTokens
@@ -87,15 +88,15 @@ def sample_corpora(
     speakers: Collection[str] = (),
     progress: Progress = silent,
 ) -> tuple[list[str], list[str]]:
-    """Return the most frequent words of all corpora, and a random sample of the distinct texts of each.
+    """Return the most frequent words of all corpora, and a random sample of the turns of each without duplicates.
 
     At most `words` words are returned, most frequent first; each occurs at least five times. `texts` turns of each
     corpus are sampled, so that a large corpus does not displace a small one. Then duplicates are removed.
-    Only turns of `speakers` are used; empty: all.
+    Only turns of `speakers` are used; by default, all turns. Raise a CorpusError if these speakers have none.
     """
     counts: Counter[str] = Counter()
     samples: list[str] = []
-    generator, read = random.Random(0), 0
+    generator, read, selected = random.Random(0), 0, 0
     for corpus in corpora:
         sample: list[str] = []
         seen = 0
@@ -113,6 +114,11 @@ def sample_corpora(
                 progress("reading the corpus", read)
             read += 1
         samples += sample
+        selected += seen
+    if speakers and not selected:
+        raise CorpusError(
+            f"none of these dialogues has a turn of {' or '.join(speakers)}: select another speaker or split"
+        )
     frequent = [word for word, count in counts.most_common(words) if count >= _MIN_COUNT]
     return frequent, list(dict.fromkeys(samples))
 
