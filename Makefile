@@ -68,6 +68,8 @@ bench: setup
 	$(BIN)/turnwise bench encode
 	$(BIN)/turnwise bench evaluate
 	$(BIN)/turnwise bench rerank
+	$(BIN)/turnwise bench startup
+	$(BIN)/turnwise bench examples
 	$(BIN)/turnwise bench serve
 
 docs: setup

@@ -59,6 +59,18 @@ def test_examples_are_added_while_another_client_predicts(tiny_folder: Callable[
     assert (result["clients"], result["head"], result["seconds"]) == (3, "prototypes", 2)
 
 
+@pytest.mark.full
+def test_startup_is_measured_until_the_first_answer(tiny_folder: Callable[[str], Path]) -> None:
+    folder = str(tiny_folder("bert"))
+    command = ["bench", "startup", "--model", folder, "--also", folder, "--repeats", "1", "--json"]
+    result = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
+    peer, *ours = result["servers"]
+    assert [each["server"] for each in ours] == [TURNWISE, f"{TURNWISE} {Path(folder).name}"]
+    for each in ours:
+        assert each["ratio"] == pytest.approx(peer["seconds"] / each["seconds"])
+        assert 0 < each["seconds"] < 100
+
+
 def test_the_ratio_is_to_the_better_handler() -> None:
     loads = {
         (name, 8): LoadResult(name, 8, rate, 1.0, 2.0, 0)

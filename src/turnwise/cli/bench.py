@@ -194,6 +194,28 @@ def bench_serve(
     show(result, facts("Serving", rows), as_json=as_json)
 
 
+@bench_app.command("startup")
+def bench_startup(
+    model: Model = "minilm",
+    repeats: Repeats = 3,
+    also: Annotated[
+        list[str] | None,
+        Option(metavar="MODEL", help="Another model to serve, such as an export of the same one; repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start the service, compared with a plain handler.
+
+    The handler is FastAPI's and calls sentence-transformers. Measures the time until the first answer.
+    """
+    from turnwise.cli.benchmarks.starting import startup_benchmark
+
+    with progress_bar() as progress:
+        result = startup_benchmark(model, repeats=repeats, also=also or (), progress=progress)
+    rows = [(each["server"], f"{each['seconds']:.2f} s, ratio {each['ratio']:.2f}") for each in result["servers"]]
+    show(result, facts("Starting", rows), as_json=as_json)
+
+
 @bench_app.command("examples")
 def bench_examples(
     model: Model = "minilm",

@@ -71,9 +71,7 @@ def serve_benchmark(
             "wrk, which generates the load, is not installed: install it, for example `apt install wrk`"
         )
     texts = sample_texts()
-    peer = [sys.executable, "-m", "turnwise.cli.benchmarks.serving_peer", str(locate_model(model))]
-    commands = {SYNC: [*peer, "sync"], ASYNC: [*peer, "async"], TURNWISE: serve_command(model)}
-    commands |= {f"{TURNWISE} {Path(each).name}": serve_command(each) for each in also}
+    commands = {SYNC: peer_command(model, "sync"), ASYNC: peer_command(model, "async"), **serve_commands(model, also)}
     results: dict[tuple[str, int], list[LoadResult]] = {}
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
         work = Path(temporary)
@@ -121,9 +119,19 @@ def sample_texts() -> list[str]:
     return list(texts)[:_TEXTS]
 
 
+def peer_command(model: str, kind: str) -> list[str]:
+    """Return the command of the peer on any free port."""
+    return [sys.executable, "-m", "turnwise.cli.benchmarks.serving_peer", str(locate_model(model)), kind]
+
+
 def serve_command(model: str) -> list[str]:
     """Return the command of the service on any free port."""
     return [sys.executable, "-c", "from turnwise.cli import main; main()", "serve", "--model", model, "--port", "0"]
+
+
+def serve_commands(model: str, also: Sequence[str]) -> dict[str, list[str]]:
+    """Return the command of the service for a model and for further ones, by the name of the server."""
+    return {TURNWISE: serve_command(model)} | {f"{TURNWISE} {Path(each).name}": serve_command(each) for each in also}
 
 
 @contextlib.contextmanager
