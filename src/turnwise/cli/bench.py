@@ -15,6 +15,10 @@ Repeats = Annotated[int, Option(help="Number of rounds; the best counts.", min=1
 SchemaGuided = Annotated[
     Path | None, Option("--data", envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue.")
 ]
+AlsoServed = Annotated[
+    list[str] | None,
+    Option(metavar="MODEL", help="Another model to serve, such as an export of the same one; repeatable."),
+]
 
 
 @bench_app.command("import")
@@ -167,10 +171,7 @@ def bench_serve(
     ] = None,
     seconds: Annotated[int, Option(help="Duration of each load.", min=1)] = 10,
     repeats: Repeats = 3,
-    also: Annotated[
-        list[str] | None,
-        Option(metavar="MODEL", help="Another model to serve, such as an export of the same one; repeatable."),
-    ] = None,
+    also: AlsoServed = None,
     as_json: AsJson = False,
 ) -> None:
     """Put the service under load, compared with a plain handler.
@@ -198,15 +199,12 @@ def bench_serve(
 def bench_startup(
     model: Model = "minilm",
     repeats: Repeats = 3,
-    also: Annotated[
-        list[str] | None,
-        Option(metavar="MODEL", help="Another model to serve, such as an export of the same one; repeatable."),
-    ] = None,
+    also: AlsoServed = None,
     as_json: AsJson = False,
 ) -> None:
     """Start the service, compared with a plain handler.
 
-    The handler is FastAPI's and calls sentence-transformers. Measures the time until the first answer.
+    The time ends with the first response. The handler is FastAPI's and calls sentence-transformers.
     """
     from turnwise.cli.benchmarks.starting import startup_benchmark
 

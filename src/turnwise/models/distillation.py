@@ -5,7 +5,7 @@ estimated from its rank in the vocabulary (Zipf's law, SIF weights). A text's ve
 of a corpus that the vocabulary lacks can be added as tokens. With texts of a corpus, the table is fitted to them:
 
 1. Frequent phrases become tokens too, because a mean loses the order of words. The vector of a phrase is the sum of its
-   words' vectors and a difference of its own, which is 0 at first: so a phrase profits from all texts with its words.
+   words' vectors and a difference of its own, which is 0 at first: so a phrase also learns from texts with its words.
 2. Ridge regression from sums of token vectors to the encoder's vectors of the texts, and of random parts of them. It
    shrinks towards model2vec's table, so rows of rare tokens change little.
 3. Gradient descent on the similarities: within a batch, the distribution of a text over the other texts (the softmax
@@ -65,13 +65,13 @@ _NEIGHBOURS = 16
 #: The initial learning rate.
 _LEARNING_RATE = 5e-4
 
-#: The least number of occurrences of a corpus word that becomes a token.
+#: The minimum number of occurrences of a corpus word that becomes a token.
 _MIN_COUNT = 5
 
-#: The least number of occurrences of a phrase that becomes a token, and the greatest number of such phrases.
+#: The minimum number of occurrences of a phrase that becomes a token, and the maximum number of such phrases.
 _MIN_PHRASE_COUNT, _MAX_PHRASES = 10, 20_000
 
-#: The greatest number of words of a phrase, and what counts as a word: letters, possibly with apostrophes between them.
+#: The maximum number of words of a phrase, and what a word is: letters, possibly with apostrophes between them.
 _MAX_PHRASE_WORDS = 4
 _PHRASE_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
@@ -136,7 +136,7 @@ def distil(
     Args:
         encoder: to distil; it is not changed. The table is fitted on its device.
         dimensions: the size of a vector; None, or more than the encoder's: the encoder's own.
-        words: become tokens if they are none yet.
+        words: added as tokens if the vocabulary lacks them.
         texts: that the table is fitted to, and whose frequent phrases become tokens; none: the table stays as model2vec
             makes it.
         progress: reports the number of encoded tokens and texts, and the steps of the fit.
@@ -162,7 +162,7 @@ def distil(
             table = apply_pca(vectors, size) * weights
     folder = Path(str(getattr(config, "name_or_path", "")))
     static = StaticTable(table, static_tokenizer, folder)
-    # means do not depend on positions: speakers are lost, and turns are joined by nothing
+    # means do not depend on positions: speakers are lost, and turns are concatenated without a separator
     settings = EncoderConfig(max_length=encoder.max_length, normalise=True, marks=encoder.marks)
     return ExportedEncoder(static, static_tokenizer, settings, {"model_type": STATIC}, folder)
 

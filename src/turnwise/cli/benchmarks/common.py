@@ -9,10 +9,13 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.imports import require
 from turnwise.core.progress import Progress, silent
 
+#: The name of the peer in the results of most benchmarks.
+PEER = "sentence_transformers"
+
 
 def require_peer(*packages: str) -> None:
     """Raise an error if sentence-transformers, the peer of most benchmarks, or another package of it is missing."""
-    require("sentence_transformers", *packages, extra="compare")
+    require(PEER, *packages, extra="compare")
 
 
 def time_call(function: Callable[[], object]) -> float:

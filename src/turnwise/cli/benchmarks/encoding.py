@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from scipy.stats import spearmanr
 
-from turnwise.cli.benchmarks.common import best_times, require_peer, schema_guided_folder
+from turnwise.cli.benchmarks.common import PEER, best_times, require_peer, schema_guided_folder
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.imports import EXTRAS
 from turnwise.core.progress import Progress, silent
@@ -27,7 +27,7 @@ from turnwise.models.export import ExportFormat, export
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.version import describe_environment
 
-PEER, TORCH = "sentence_transformers", "turnwise"
+TORCH = "turnwise"
 
 #: Texts that the static model encodes per round at least, in several passes: fewer are too few to be timed.
 _STATIC_TEXTS = 10_240

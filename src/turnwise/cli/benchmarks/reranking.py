@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from turnwise.cli.benchmarks.common import best_times, require_peer
+from turnwise.cli.benchmarks.common import PEER, best_times, require_peer
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.corpus.synthetic.sample_sets import RESPONSE_DIALOGUES
@@ -43,7 +43,7 @@ def rerank_benchmark(
     all_pairs = [pair for each in pairs for pair in each]
     functions: dict[str, Callable[[], list[Any]]] = {
         "turnwise": lambda: reranker.score_all(requests),
-        "sentence_transformers": lambda: [peer.predict(all_pairs)],
+        PEER: lambda: [peer.predict(all_pairs)],
         "turnwise_by_context": lambda: [reranker.score(context, candidates) for context, candidates in requests],
         "sentence_transformers_by_context": lambda: [peer.predict(each) for each in pairs],
     }
@@ -51,10 +51,10 @@ def rerank_benchmark(
     for name, function in functions.items():  # also the warm-up
         scores[name] = np.concatenate(function())
     best = best_times(functions, repeats, progress)
-    reference = scores["sentence_transformers"]
+    reference = scores[PEER]
     return {
         **{f"{name}_candidates_per_second": len(all_pairs) / seconds for name, seconds in best.items()},
-        "ratio": best["sentence_transformers"] / best["turnwise"],
+        "ratio": best[PEER] / best["turnwise"],
         "ratio_by_context": best["sentence_transformers_by_context"] / best["turnwise_by_context"],
         "max_difference": max(float(np.abs(each - reference).max()) for each in scores.values()),
         "dataset": dataset,

@@ -120,17 +120,17 @@ def sample_texts() -> list[str]:
 
 
 def peer_command(model: str, kind: str) -> list[str]:
-    """Return the command of the peer on any free port."""
+    """Return the command that starts the peer on a free port; `kind` is sync or async."""
     return [sys.executable, "-m", "turnwise.cli.benchmarks.serving_peer", str(locate_model(model)), kind]
 
 
 def serve_command(model: str) -> list[str]:
-    """Return the command of the service on any free port."""
+    """Return the command that starts the service on a free port."""
     return [sys.executable, "-c", "from turnwise.cli import main; main()", "serve", "--model", model, "--port", "0"]
 
 
 def serve_commands(model: str, also: Sequence[str]) -> dict[str, list[str]]:
-    """Return the command of the service for a model and for further ones, by the name of the server."""
+    """Return the commands that start the service with a model and with each further one, by server name."""
     return {TURNWISE: serve_command(model)} | {f"{TURNWISE} {Path(each).name}": serve_command(each) for each in also}
 
 

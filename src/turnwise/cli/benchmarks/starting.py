@@ -1,4 +1,4 @@
-"""The time until the service answers, compared with a plain FastAPI handler that calls sentence-transformers."""
+"""How long the service takes to start, compared with a plain FastAPI handler that calls sentence-transformers."""
 
 import tempfile
 import time
@@ -6,24 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from turnwise.cli.benchmarks.common import require_peer
+from turnwise.cli.benchmarks.common import PEER, require_peer
 from turnwise.cli.benchmarks.serving import peer_command, running_server, serve_commands
 from turnwise.core.progress import Progress, silent
 from turnwise.version import describe_environment
-
-_PEER = "sentence_transformers"
 
 
 def startup_benchmark(
     model: str = "minilm", *, repeats: int = 3, also: Sequence[str] = (), progress: Progress = silent
 ) -> dict[str, Any]:
-    """Measure the time from the start of a process to its first answer, loading and encoding included.
+    """Measure the time from the start of a process to its first response, which includes loading and encoding.
 
     The servers start one after the other in each round; the shortest time counts. `also` names further models for
     `turnwise serve`, such as exports of the same model.
     """
     require_peer()
-    servers = {_PEER: peer_command(model, "sync"), **serve_commands(model, also)}
+    servers = {PEER: peer_command(model, "sync"), **serve_commands(model, also)}
     seconds: dict[str, list[float]] = {name: [] for name in servers}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(repeats):
@@ -32,7 +30,7 @@ def startup_benchmark(
                 seconds[name].append(_time_start(command, Path(folder) / "log"))
     best = {name: min(each) for name, each in seconds.items()}
     return {
-        "servers": [{"server": name, "seconds": each, "ratio": best[_PEER] / each} for name, each in best.items()],
+        "servers": [{"server": name, "seconds": each, "ratio": best[PEER] / each} for name, each in best.items()],
         "repeats": repeats,
         "model": model,
         "environment": describe_environment("sentence-transformers", "torch", "fastapi", "uvicorn"),
