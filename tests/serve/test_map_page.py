@@ -169,8 +169,9 @@ def test_lasso_selects_and_labels(browser: Any, site: str, points: Any) -> None:
     visit.fill("#members-label", "left side")
     visit.keyboard.press("Enter")
     visit.toast(f"{count - 1} texts labelled “left side”.")
-    chosen = np.array([text in labelled(site) or text == first for text in body["texts"]])
-    assert chosen.sum() == count and first not in labelled(site)
+    texts = labelled(site)
+    chosen = np.array([text in texts or text == first for text in body["texts"]])
+    assert chosen.sum() == count and first not in texts
     assert points[chosen, 0].max() < points[~chosen, 0].min(), "exactly the texts on the left"
     assert visit.locator(".groups").is_visible(), "the selection ends"
     undo_all(site)
