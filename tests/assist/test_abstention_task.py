@@ -10,7 +10,7 @@ import pytest
 
 from turnwise.assist.evaluation_tasks import CLASSIFIERS, evaluate_abstention
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.intents import (
     OUT_OF_SCOPE,
     IntentData,

@@ -25,16 +25,15 @@ from turnwise import evaluate
 from turnwise.assist.evaluation_tasks import add_selection_plots, evaluate_selection
 from turnwise.cli import main
 from turnwise.core.dialogue import Turn
+from turnwise.core.errors import DatasetError, EvaluationError, ModelError
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import CandidateData
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, MILLISECONDS, Outcome
 from turnwise.evaluation.results import Results
-from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.tasks.coherence import complete_dialogues, sample_questions
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS, RerankerTask, marked_input
-from turnwise.models.loading import ModelError, ModelUnderTest, with_reranker, wrap_model
+from turnwise.models.loading import ModelUnderTest, with_reranker, wrap_model
 from turnwise.models.reranker import Reranker
 from turnwise.papers.plots import add_plots
 from turnwise.papers.tsne_maps import mark_map

@@ -10,10 +10,9 @@ from typer.testing import CliRunner
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.topic_dialogues import dialogues, topic
 from turnwise.cli import app
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import EncoderMismatchError, TurnwiseError
 from turnwise.corpus.store import StoreWriter
 from turnwise.models.encoder import Encoder
-from turnwise.models.identity import EncoderMismatchError
 
 
 @pytest.fixture

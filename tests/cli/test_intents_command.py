@@ -13,8 +13,8 @@ import pytest
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.intent_examples import OUTSIDE, pairs
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import IntentError, read_labelled, read_texts
-from turnwise.corpus.table_files import TableFileError
+from turnwise.assist.intents.examples import read_labelled, read_texts
+from turnwise.core.errors import CorpusError, IntentError
 
 
 @pytest.fixture
@@ -148,10 +148,10 @@ def test_a_table_without_labelled_texts_is_rejected(tmp_path):
     with pytest.raises(IntentError, match="no text with an intent"):
         read_labelled(tmp_path / "a.csv")
     (tmp_path / "a.csv").write_text("text\nhello\n")
-    with pytest.raises(TableFileError, match=r"no column 'intent'; it has 'text'.*--intent"):
+    with pytest.raises(CorpusError, match=r"no column 'intent'; it has 'text'.*--intent"):
         read_labelled(tmp_path / "a.csv")
     (tmp_path / "a.txt").write_text("hello\n\n there\n")
-    with pytest.raises(TableFileError, match=r"none of the suffixes \.csv"):
+    with pytest.raises(CorpusError, match=r"none of the suffixes \.csv"):
         read_labelled(tmp_path / "a.txt")
     assert read_texts(tmp_path / "a.txt") == ["hello", " there"]
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.core.journal import Journal, JournalError
+from turnwise.core.errors import ProjectError
+from turnwise.core.journal import Journal
 
 ENTRIES = st.lists(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.none())), max_size=8)
 
@@ -68,14 +69,14 @@ def test_several_entries_share_one_sync(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    with Journal(tmp_path / "changes.jsonl"), pytest.raises(JournalError, match="open in another process"):
+    with Journal(tmp_path / "changes.jsonl"), pytest.raises(ProjectError, match="open in another process"):
         Journal(tmp_path / "changes.jsonl")
     Journal(tmp_path / "changes.jsonl").close()
 
 
 def test_a_line_that_is_not_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "changes.jsonl").write_text('{"a": 1}\nnonsense\n{"b": 2}\n')
-    with pytest.raises(JournalError, match="line 2 is not JSON"):
+    with pytest.raises(ProjectError, match="line 2 is not JSON"):
         Journal(tmp_path / "changes.jsonl")
 
 

@@ -12,7 +12,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.svg import HREF, SVG, group, marks, paths, texts
-from turnwise.core.plots import Cloud, MissingPlotsError, line_chart, palette, scatter_chart, write_chart
+from turnwise.core.errors import MissingPackageError
+from turnwise.core.plots import Cloud, line_chart, palette, scatter_chart, write_chart
 
 HOSTILE = [
     'a < b & c > "d" \' </text><script>alert(1)</script>',
@@ -214,7 +215,7 @@ def test_names_are_text_whatever_they_contain(text: str) -> None:
 
 def test_without_matplotlib_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingPlotsError, match=r"pip install 'turnwise\[plots\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'turnwise\[plots\]'"):
         line_chart({"a": [(1, 2)]}, "t", "x")
     with pytest.warns(UserWarning, match=r"curve\.svg is not drawn: .*turnwise\[plots\]"):
         write_chart(tmp_path / "curve.svg", lambda: scatter_chart([], "t"))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.core.project import Project, ProjectError
+from turnwise.core.errors import ProjectError
+from turnwise.core.project import Project
 
 
 def test_what_is_saved_is_found_from_any_folder_inside(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from zipfile import ZipFile
 import pytest
 
 from tests.helpers.layouts import BASES, LAYOUTS, Layout, csv_bytes, lay_out
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.detection import detect_format
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.registry import READERS
-from turnwise.corpus.source import CorpusError
 
 #: Training data with candidates or labels, and texts that the reader's tests make hard to recognise.
 _BY_NAME_ONLY = ("responses", "labelled_responses", "question_answers", "nli", "text")

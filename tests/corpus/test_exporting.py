@@ -19,9 +19,9 @@ from tests.helpers.stores import write_store
 from tests.helpers.strategies import NAMES, TEXTS
 from turnwise.assist.intents.examples import read_labelled
 from turnwise.core.dialogue import Dialogue, Slot, Turn
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.exporting import CorpusFormat, ExportCounts, export_dialogues, labelled_dialogues
 from turnwise.corpus.importing import import_corpus
-from turnwise.corpus.source import CorpusError
 
 CHATS = (
     Dialogue(

@@ -26,10 +26,10 @@ import pytest
 
 import turnwise
 from tests.helpers import HANG_SECONDS
-from turnwise.corpus.download import MAX_PAUSE, FetchError
+from turnwise.core.errors import CorpusError
+from turnwise.corpus.download import MAX_PAUSE
 from turnwise.corpus.fetch import fetch
 from turnwise.corpus.registry import Download
-from turnwise.corpus.source import CorpusError
 
 CONTENT = random.Random(1).randbytes(200_000)
 OTHER_CONTENT = random.Random(2).randbytes(200_000)
@@ -243,7 +243,7 @@ def test_empty_file(remote: Remote, tmp_path: Path) -> None:
 def test_wrong_checksum_is_rejected_and_file_moved(remote: Remote, tmp_path: Path) -> None:
     (tmp_path / "SHA256SUMS").write_text(f"{'0' * 64}  other.bin\na line of somebody else\n")
     expected = "a" * 64
-    with pytest.raises(FetchError, match="checksum") as caught:
+    with pytest.raises(CorpusError, match="checksum") as caught:
         fetch([Download(remote.url(), expected)], tmp_path, **TIMES)
     assert expected in str(caught.value) and sha256(CONTENT) in str(caught.value)
     assert names(tmp_path) == ["SHA256SUMS", "corpus.bin.corrupt"]
@@ -257,7 +257,7 @@ def test_wrong_checksum_is_rejected_and_file_moved(remote: Remote, tmp_path: Pat
 
 def test_wrong_checksum_keeps_the_previous_file(remote: Remote, tmp_path: Path) -> None:
     (tmp_path / "corpus.bin").write_bytes(b"older")
-    with pytest.raises(FetchError, match="checksum"):
+    with pytest.raises(CorpusError, match="checksum"):
         fetch([Download(remote.url(), "a" * 64)], tmp_path, **TIMES)
     assert (tmp_path / "corpus.bin").read_bytes() == b"older"
 
@@ -266,7 +266,7 @@ def test_changed_content_fails_the_recorded_checksum(remote: Remote, tmp_path: P
     fetch([Download(remote.url())], tmp_path)
     (tmp_path / "corpus.bin").unlink()
     remote.content, remote.etag = OTHER_CONTENT, '"two"'
-    with pytest.raises(FetchError, match="publisher has changed") as caught:
+    with pytest.raises(CorpusError, match="publisher has changed") as caught:
         fetch([Download(remote.url())], tmp_path)
     assert sha256(CONTENT) in str(caught.value) and sha256(OTHER_CONTENT) in str(caught.value)
     assert not (tmp_path / "corpus.bin").exists()
@@ -345,7 +345,7 @@ def test_requests_the_rest_of_a_partial_response(remote: Remote, tmp_path: Path)
 
 def test_less_than_content_length_is_incomplete(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(excess=1_000, ranges=False) for _ in range(20)]
-    with pytest.raises(FetchError) as caught:
+    with pytest.raises(CorpusError) as caught:
         fetch([Download(remote.url())], tmp_path, attempts=3, **TIMES)
     message = str(caught.value)
     assert "200000 of 201000 bytes" in message
@@ -359,7 +359,7 @@ def test_gives_up_after_attempts_without_progress_and_keeps_the_part(
     remote: Remote, tmp_path: Path, pauses: list[float]
 ) -> None:
     remote.answers = [Answer(break_after=70_000), *(Answer(break_after=0) for _ in range(4))]
-    with pytest.raises(FetchError, match="70000 of 200000 bytes"):
+    with pytest.raises(CorpusError, match="70000 of 200000 bytes"):
         fetch([remote.download()], tmp_path, attempts=4, pause=1.0)
     assert len(remote.requests) == 5
     assert pauses == [1.0, 1.0, 2.0, 4.0]
@@ -378,7 +378,7 @@ def test_pause_has_an_upper_limit(remote: Remote, tmp_path: Path, pauses: list[f
 def test_connection_refused(tmp_path: Path, pauses: list[float]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # Bound and not listening: whoever connects is refused.
-        with pytest.raises(FetchError, match=r"refused.*0 of an unknown number of bytes"):
+        with pytest.raises(CorpusError, match=r"refused.*0 of an unknown number of bytes"):
             fetch([Download(f"http://127.0.0.1:{unused.getsockname()[1]}/x.bin")], tmp_path, attempts=3)
     assert len(pauses) == 2
 
@@ -415,7 +415,7 @@ def test_server_that_ignores_ranges_restarts_the_file(remote: Remote, tmp_path: 
 def test_server_that_never_resumes_is_given_up(remote: Remote, tmp_path: Path, pauses: list[float]) -> None:
     # A little more each time: that is progress, and would go on for ever if restarts were not counted.
     remote.answers = [Answer(ranges=False, break_after=1_000 * number) for number in range(1, 100)]
-    with pytest.raises(FetchError, match="same command"):
+    with pytest.raises(CorpusError, match="same command"):
         fetch([remote.download()], tmp_path, attempts=4)
     assert len(remote.requests) == 5
 
@@ -431,7 +431,7 @@ def test_file_that_changes_between_attempts_is_not_mixed(
 
     version(1)
     remote.answers = [Answer(break_after=60_000), Answer(break_after=0), Answer(break_after=0)]
-    with pytest.raises(FetchError):
+    with pytest.raises(CorpusError):
         fetch([Download(remote.url())], tmp_path, attempts=2, **TIMES)
     version(2)
     remote.content = OTHER_CONTENT
@@ -445,7 +445,7 @@ def test_file_that_changes_between_attempts_is_not_mixed(
 def test_file_that_changes_its_size_is_not_mixed(remote: Remote, tmp_path: Path) -> None:
     remote.etag = None
     remote.answers = [Answer(break_after=60_000), Answer(break_after=0)]
-    with pytest.raises(FetchError):
+    with pytest.raises(CorpusError):
         fetch([Download(remote.url())], tmp_path, attempts=1, **TIMES)
     remote.content = OTHER_CONTENT + b"more"
     fetch([Download(remote.url())], tmp_path, **TIMES)
@@ -454,7 +454,7 @@ def test_file_that_changes_its_size_is_not_mixed(remote: Remote, tmp_path: Path)
 
 def test_file_that_has_become_shorter_than_the_part(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(break_after=60_000), Answer(break_after=0)]
-    with pytest.raises(FetchError):
+    with pytest.raises(CorpusError):
         fetch([Download(remote.url())], tmp_path, attempts=1, **TIMES)
     remote.content = OTHER_CONTENT[:50_000]
     fetch([Download(remote.url())], tmp_path, **TIMES)
@@ -498,7 +498,7 @@ def test_part_of_unknown_origin_is_not_resumed(remote: Remote, tmp_path: Path, s
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 416])
 def test_client_error_is_not_retried(remote: Remote, tmp_path: Path, status: int) -> None:
     remote.answers = [Answer(status=status)]
-    with pytest.raises(FetchError, match=str(status)) as caught:
+    with pytest.raises(CorpusError, match=str(status)) as caught:
         fetch([remote.download()], tmp_path, **TIMES)
     assert remote.url() in str(caught.value)
     assert len(remote.requests) == 1
@@ -507,14 +507,14 @@ def test_client_error_is_not_retried(remote: Remote, tmp_path: Path, status: int
 
 def test_client_error_keeps_the_part(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(break_after=60_000), Answer(status=404)]
-    with pytest.raises(FetchError, match="404"):
+    with pytest.raises(CorpusError, match="404"):
         fetch([remote.download()], tmp_path, **TIMES)
     assert (tmp_path / "corpus.bin.part").read_bytes() == CONTENT[:60_000]
 
 
 def test_response_without_a_body(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(status=204)]
-    with pytest.raises(FetchError, match="204"):
+    with pytest.raises(CorpusError, match="204"):
         fetch([remote.download()], tmp_path, **TIMES)
 
 
@@ -528,7 +528,7 @@ def test_temporary_error_is_retried(remote: Remote, tmp_path: Path, status: int)
 
 def test_permanent_server_error_is_given_up(remote: Remote, tmp_path: Path) -> None:
     remote.answers = [Answer(status=503) for _ in range(10)]
-    with pytest.raises(FetchError, match="503"):
+    with pytest.raises(CorpusError, match="503"):
         fetch([remote.download()], tmp_path, attempts=3, **TIMES)
     assert len(remote.requests) == 3
 
@@ -550,7 +550,7 @@ def test_retry_after_is_honoured(
 
 def test_long_retry_after_is_an_error(remote: Remote, tmp_path: Path, pauses: list[float]) -> None:
     remote.answers = [Answer(break_after=60_000), Answer(status=503, headers={"Retry-After": "3600"})]
-    with pytest.raises(FetchError, match="3600 seconds"):
+    with pytest.raises(CorpusError, match="3600 seconds"):
         fetch([remote.download()], tmp_path, pause=0.5)
     assert pauses == [0.5]
     assert (tmp_path / "corpus.bin.part").read_bytes() == CONTENT[:60_000]
@@ -576,7 +576,7 @@ def test_malformed_urls_are_rejected(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://a..b/x.zip", "http://host/a\x01b.zip"])
 def test_urls_that_httpx_rejects_are_not_retried(tmp_path: Path, pauses: list[float], url: str) -> None:
-    with pytest.raises(FetchError, match="not a valid URL"):
+    with pytest.raises(CorpusError, match="not a valid URL"):
         fetch([Download(url, name="x.zip")], tmp_path)
     assert pauses == []
 
@@ -608,7 +608,7 @@ def test_invalid_checksums_are_rejected(checksum: str) -> None:
 
 
 def test_two_downloads_of_the_same_name_are_refused(remote: Remote, tmp_path: Path) -> None:
-    with pytest.raises(FetchError, match="several"):
+    with pytest.raises(CorpusError, match="several"):
         fetch([Download(remote.url("a/x.zip")), Download(remote.url("b/x.zip"))], tmp_path)
     assert remote.requests == []
 
@@ -624,7 +624,7 @@ def test_redirect_is_followed_with_the_range(remote: Remote, tmp_path: Path) -> 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1:1/x", "data:text/plain,x"])
 def test_redirect_to_another_scheme_is_refused(remote: Remote, tmp_path: Path, location: str) -> None:
     remote.answers = [Answer(status=302, headers={"Location": location})]
-    with pytest.raises(FetchError, match=r"corpus\.bin' is not a valid URL, or redirects to one that is not"):
+    with pytest.raises(CorpusError, match=r"corpus\.bin' is not a valid URL, or redirects to one that is not"):
         fetch([Download(remote.url())], tmp_path, **TIMES)
     assert names(tmp_path) == []
     assert len(remote.requests) == 1
@@ -699,7 +699,7 @@ def test_full_disk_keeps_the_part(remote: Remote, tmp_path: Path) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     remote.answers = [Answer(block=10_000)]
-    with pytest.raises(FetchError, match="no space left") as caught:
+    with pytest.raises(CorpusError, match="no space left") as caught:
         fetch([remote.download()], tmp_path, progress=fill_the_disk, **TIMES)
     assert str(tmp_path) in str(caught.value)
     assert len(remote.requests) == 1, "a full disk is not retried"
@@ -713,13 +713,13 @@ def test_full_disk_keeps_the_part(remote: Remote, tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_real_full_device_is_recognised(remote: Remote, tmp_path: Path) -> None:
     (tmp_path / "corpus.bin.part").symlink_to("/dev/full")
-    with pytest.raises(FetchError, match="no space left"):
+    with pytest.raises(CorpusError, match="no space left"):
         fetch([remote.download()], tmp_path, **TIMES)
 
 
 def test_destination_that_is_a_file(remote: Remote, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(FetchError, match="file"):
+    with pytest.raises(CorpusError, match="file"):
         fetch([remote.download()], tmp_path / "file")
 
 
@@ -728,7 +728,7 @@ def test_second_process_is_locked_out(remote: Remote, tmp_path: Path) -> None:
 
     def fetch_too(what: str, done: int, total: int | None = None) -> None:
         if not messages:
-            with pytest.raises(FetchError) as caught:
+            with pytest.raises(CorpusError) as caught:
                 fetch([remote.download()], tmp_path)
             messages.append(str(caught.value))
 
@@ -818,7 +818,7 @@ def test_other_file_types_are_not_unpacked(remote: Remote, tmp_path: Path) -> No
 def test_member_that_escapes_is_refused(remote: Remote, tmp_path: Path, name: str, member: str) -> None:
     destination = tmp_path / "destination"
     remote.content = PACKERS[name]({"good.txt": b"good", member: b"bad"})
-    with pytest.raises(FetchError, match="outside"):
+    with pytest.raises(CorpusError, match="outside"):
         fetch([remote.download(name)], destination, **TIMES)
     assert names(tmp_path) == ["destination"]
     assert names(destination) == ["SHA256SUMS", name]
@@ -838,7 +838,7 @@ def test_link_that_escapes_is_refused(remote: Remote, tmp_path: Path, link: str,
     (tmp_path / "outside.txt").write_text("secret")
     destination = tmp_path / "destination"
     remote.content = tarred({"good.txt": b"good"}, links={link: target}, kind=kind)
-    with pytest.raises(FetchError, match="not unpacked"):
+    with pytest.raises(CorpusError, match="not unpacked"):
         fetch([remote.download("corpus.tar")], destination, **TIMES)
     assert names(destination) == ["SHA256SUMS", "corpus.tar"]
 
@@ -852,7 +852,7 @@ def test_link_that_stays_inside_is_kept(remote: Remote, tmp_path: Path) -> None:
 
 def test_device_in_an_archive_is_refused(remote: Remote, tmp_path: Path) -> None:
     remote.content = tarred({}, links={"pipe": ""}, kind=tarfile.FIFOTYPE)
-    with pytest.raises(FetchError, match="not unpacked"):
+    with pytest.raises(CorpusError, match="not unpacked"):
         fetch([remote.download("corpus.tar")], tmp_path, **TIMES)
     assert not (tmp_path / "pipe").exists()
 
@@ -860,7 +860,7 @@ def test_device_in_an_archive_is_refused(remote: Remote, tmp_path: Path) -> None
 @pytest.mark.parametrize("member", ["SHA256SUMS", "corpus.zip", "corpus.zip.unpacked/x", "second.bin"])
 def test_member_must_not_overwrite_own_files(remote: Remote, tmp_path: Path, member: str) -> None:
     remote.content = zipped({member: b"bad"})
-    with pytest.raises(FetchError, match="overwrite"):
+    with pytest.raises(CorpusError, match="overwrite"):
         fetch([remote.download("corpus.zip"), remote.download("second.bin")], tmp_path, **TIMES)
     assert (tmp_path / "SHA256SUMS").read_text() == f"{sha256(remote.content)}  corpus.zip\n"
 
@@ -883,7 +883,7 @@ def test_damaged_archive_without_a_checksum_is_moved(remote: Remote, tmp_path: P
         "cut": good[:middle],
         "scrambled": good[:middle] + bytes(byte ^ 255 for byte in good[middle : middle + 64]) + good[middle + 64 :],
     }[damage]
-    with pytest.raises(FetchError, match="cannot be unpacked"):
+    with pytest.raises(CorpusError, match="cannot be unpacked"):
         fetch([Download(remote.url(name))], tmp_path, **TIMES)
     assert names(tmp_path) == sorted(["SHA256SUMS", f"{name}.corrupt"])
     # The next fetch takes the correct file.
@@ -894,7 +894,7 @@ def test_damaged_archive_without_a_checksum_is_moved(remote: Remote, tmp_path: P
 
 def test_damaged_archive_with_the_right_checksum(remote: Remote, tmp_path: Path) -> None:
     remote.content = b"no archive"
-    with pytest.raises(FetchError, match="publisher"):
+    with pytest.raises(CorpusError, match="publisher"):
         fetch([remote.download("corpus.zip")], tmp_path, **TIMES)
     assert names(tmp_path) == ["SHA256SUMS", "corpus.zip"]
 
@@ -902,7 +902,7 @@ def test_damaged_archive_with_the_right_checksum(remote: Remote, tmp_path: Path)
 def test_folder_with_the_name_of_a_file(remote: Remote, tmp_path: Path) -> None:
     (tmp_path / "readme.txt").mkdir()
     remote.content = zipped(FILES)
-    with pytest.raises(FetchError, match=r"readme\.txt"):
+    with pytest.raises(CorpusError, match=r"readme\.txt"):
         fetch([remote.download("corpus.zip")], tmp_path, **TIMES)
     (tmp_path / "readme.txt").rmdir()
     fetch([remote.download("corpus.zip")], tmp_path, **TIMES)

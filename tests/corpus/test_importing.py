@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.layouts import csv_bytes, jsonl_bytes, lay_out
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing import import_corpus
-from turnwise.corpus.source import CorpusError
 from turnwise.corpus.splits import SplitPlan
 from turnwise.corpus.store import Store
 

@@ -10,8 +10,9 @@ import pytest
 
 from turnwise import import_corpus, read_corpus
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.hygiene import make_step
-from turnwise.corpus.masking import Masker, Masking, MaskingError, Match
+from turnwise.corpus.masking import Masker, Masking, Match
 from turnwise.corpus.personal_data import KINDS
 from turnwise.corpus.personal_data.phones import DEFAULT_REGIONS
 
@@ -421,7 +422,7 @@ def test_pseudonyms_are_consistent_within_a_dialogue() -> None:
     ],
 )
 def test_invalid_options_are_reported(masking: Masking, message: str) -> None:
-    with pytest.raises(MaskingError, match=message):
+    with pytest.raises(CorpusError, match=message):
         Masker(masking)
 
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.membership import (
     BITS_PER_ITEM,
     FALSE_POSITIVE_RATE,
     TRAINING_DATA,
     BloomFilter,
-    MembershipError,
     TrainingData,
     comparison_key,
     hash_pairs,
@@ -92,5 +92,5 @@ def test_stages_are_combined_and_saved(tmp_path: Path) -> None:
 
 def test_damaged_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / TRAINING_DATA).write_bytes(b"no safetensors")
-    with pytest.raises(MembershipError, match=f"{TRAINING_DATA} is damaged"):
+    with pytest.raises(CorpusError, match=f"{TRAINING_DATA} is damaged"):
         TrainingData.load(tmp_path)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.merging import merge_stores, plan_merge
-from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Store, write_store
 
 

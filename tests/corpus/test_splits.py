@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.corpus.source import CorpusError
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.splits import SplitPlan
 
 

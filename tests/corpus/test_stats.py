@@ -12,7 +12,7 @@ from tests.helpers.stores import write_store
 from tests.helpers.strategies import corpora
 from tests.helpers.svg import group, paths
 from turnwise import Dialogue, Turn, read_corpus
-from turnwise.corpus.source import CorpusError
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.stats import LENGTHS, compute_corpus_stats, compute_response_stats, frequency_curve_svg
 
 

@@ -18,10 +18,11 @@ from tests.helpers.processes import start
 from tests.helpers.stores import write_store
 from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Turn, import_corpus, read_corpus
+from turnwise.core.errors import CorpusError
 from turnwise.corpus import rows as rows_module
 from turnwise.corpus import store as store_module
 from turnwise.corpus.readers.jsonl import to_json
-from turnwise.corpus.source import CorpusError, Rejection
+from turnwise.corpus.source import Rejection
 from turnwise.corpus.store import Corpus, Store, StoreWriter, require_speakers
 
 

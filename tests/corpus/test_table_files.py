@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.corpus.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, TableFileError, check_suffix, read_rows
+from turnwise.core.errors import CorpusError
+from turnwise.corpus.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, check_suffix, read_rows
 
 #: Texts that each kind can hold, line ends and delimiters among them.
 some_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -92,7 +93,7 @@ def test_rows_come_one_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "good"}\n{broken\n')
     rows = read_rows(tmp_path / "in.jsonl", ["text"])
     assert next(rows).text("text") == "good"
-    with pytest.raises(TableFileError, match="line 2 is not JSON"):
+    with pytest.raises(CorpusError, match="line 2 is not JSON"):
         next(rows)
 
 
@@ -133,7 +134,7 @@ def test_fields_past_the_last_column_may_be_empty(tmp_path: Path) -> None:
 )
 def test_errors_name_the_place(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(TableFileError) as caught:
+    with pytest.raises(CorpusError) as caught:
         texts(tmp_path / name)
     assert message in str(caught.value)
     assert str(caught.value).startswith(str(tmp_path / name))
@@ -150,23 +151,23 @@ def test_errors_name_the_place(name: str, content: bytes, message: str, tmp_path
 )
 def test_parquet_without_texts(columns: dict[str, pa.Array], message: str, tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), tmp_path / "in.parquet")
-    with pytest.raises(TableFileError) as caught:
+    with pytest.raises(CorpusError) as caught:
         texts(tmp_path / "in.parquet")
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", TEXT_FILE_SUFFIXES)
 def test_missing_files(kind: str, tmp_path: Path) -> None:
-    with pytest.raises(TableFileError, match=r"cannot be read: .*No such file"):
+    with pytest.raises(CorpusError, match=r"cannot be read: .*No such file"):
         texts(tmp_path / f"missing{kind}")
     (tmp_path / f"folder{kind}").mkdir()
-    with pytest.raises(TableFileError, match=f"folder{kind} cannot be read"):
+    with pytest.raises(CorpusError, match=f"folder{kind} cannot be read"):
         texts(tmp_path / f"folder{kind}")
 
 
 def test_plain_lines_are_read_only_if_accepted(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a\n")
-    with pytest.raises(TableFileError, match=r"none of the suffixes \.csv, \.tsv, \.jsonl, \.parquet"):
+    with pytest.raises(CorpusError, match=r"none of the suffixes \.csv, \.tsv, \.jsonl, \.parquet"):
         texts(tmp_path / "in.txt", suffixes=TABLE_SUFFIXES)
     check_suffix(tmp_path / "in.txt", TEXT_FILE_SUFFIXES)
 
@@ -174,12 +175,12 @@ def test_plain_lines_are_read_only_if_accepted(tmp_path: Path) -> None:
 def test_optional_column_must_contain_texts(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "a", "intent": ["x"]}\n')
     (row,) = read_rows(tmp_path / "in.jsonl", ["text", "intent"])
-    with pytest.raises(TableFileError, match="'intent' must be a text, got"):
+    with pytest.raises(CorpusError, match="'intent' must be a text, got"):
         row.optional_text("intent")
 
 
 def test_hint_of_the_caller_is_shown(tmp_path: Path) -> None:
-    with pytest.raises(TableFileError, match=r"it has 'body'\. Name it by --column$"):
+    with pytest.raises(CorpusError, match=r"it has 'body'\. Name it by --column$"):
         list(read_rows(table(tmp_path / "in.csv", [], ["body"]), ["text"], hint="Name it by --column"))
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.helpers.stores import write_store
 from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Slot, Turn
+from turnwise.core.errors import CorpusError
 from turnwise.corpus import rows as rows_module
-from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Corpus, read_corpus
 
 

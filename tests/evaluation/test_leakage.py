@@ -14,11 +14,12 @@ from tests.helpers.stores import write_store
 from tests.helpers.tiny import recipe
 from turnwise import Encoder, evaluate, read_corpus, train
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
+from turnwise.core.errors import DatasetError, EvaluationError
 from turnwise.corpus.membership import TrainingData
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import CandidateData, QuestionData
 from turnwise.evaluation.datasets.conversations import ConversationData
-from turnwise.evaluation.datasets.dataset import DatasetError, SplitData, read_dialogues
+from turnwise.evaluation.datasets.dataset import SplitData, read_dialogues
 from turnwise.evaluation.datasets.dialogue_labels import (
     INFERENCE_DATASETS,
     ActionData,
@@ -31,7 +32,6 @@ from turnwise.evaluation.datasets.sentence_pairs import SimilarityPair
 from turnwise.evaluation.leakage import Leakage, describe_training_data, find_leakage, find_seen, without_seen
 from turnwise.evaluation.reporting.comparison import compare
 from turnwise.evaluation.reporting.report import render_report, write_report
-from turnwise.evaluation.runner import EvaluationError
 from turnwise.models.loading import ModelUnderTest, load_model, with_reranker, wrap_model
 
 DATA = os.environ.get("TURNWISE_DATA")

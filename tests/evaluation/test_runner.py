@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from turnwise import evaluate
-from turnwise.evaluation.runner import EvaluationError
+from turnwise.core.errors import EvaluationError
 from turnwise.models.loading import wrap_model
 
 

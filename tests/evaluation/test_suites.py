@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise import evaluate
+from turnwise.core.errors import EvaluationError
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.metrics import Outcome, lower_is_better
-from turnwise.evaluation.results import Results, ResultsError
+from turnwise.evaluation.results import Results
 from turnwise.evaluation.suites import SummaryResult, summarise
 from turnwise.papers.suites import PAPER_SUITES
 
@@ -202,7 +203,7 @@ def test_what_was_not_seen_on_the_same_examples_has_no_difference(other: tuple[O
         for members in ((random_outcome("gsim", 1), random_outcome("dstc2", 1)), other)
     )
     assert message in ours.why_not_paired(theirs)
-    with pytest.raises(ResultsError, match="diaeval, actions cannot be compared"):
+    with pytest.raises(EvaluationError, match="diaeval, actions cannot be compared"):
         ours.difference(theirs)
 
 

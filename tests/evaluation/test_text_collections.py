@@ -11,7 +11,7 @@ from tests.helpers.command_line import run
 from tests.helpers.stores import write_store
 from turnwise import import_corpus
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
-from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.intents import load_intents
 from turnwise.evaluation.text_collections import open_text_collection
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import ModelError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.backbone import Backbone
@@ -23,9 +24,7 @@ from turnwise.models.backbone.inputs import (
     marked_input,
 )
 from turnwise.models.backbone.ragged import Tokens
-from turnwise.models.backbone.source import BackboneError
 from turnwise.models.coherence import (
-    CoherenceError,
     CoherenceReport,
     check_corpus,
     out_of_place_scores,
@@ -237,16 +236,16 @@ def test_predecessor_scores_are_the_heads_logits() -> None:
 @pytest.mark.parametrize("ask", [out_of_place_scores, predict_orders])
 def test_single_turn_is_rejected(ask: Callable[..., object]) -> None:
     for alone in (["hello"], [Turn("user", "hello")], Dialogue("d1", (Turn("user", "hello"),))):
-        with pytest.raises(CoherenceError, match="has 1 turn: 2 or more are needed"):
+        with pytest.raises(ModelError, match="has 1 turn: 2 or more are needed"):
             ask(FakeReranker(order_head), [alone])
-    with pytest.raises(CoherenceError, match="dialogue 'd1'"):
+    with pytest.raises(ModelError, match="dialogue 'd1'"):
         ask(FakeReranker(order_head), [Dialogue("d1", (Turn("user", "hello"),))])
-    with pytest.raises(CoherenceError, match="not a string"):
+    with pytest.raises(ModelError, match="not a string"):
         ask(FakeReranker(order_head), ["hello there"])
 
 
 def test_placement_needs_a_turn() -> None:
-    with pytest.raises(CoherenceError, match="needs at least one turn"):
+    with pytest.raises(ModelError, match="needs at least one turn"):
         placement_scores(FakeReranker(order_head), [([], "hello")])
 
 
@@ -313,7 +312,7 @@ def test_short_dialogue_is_one_window(reranker: Reranker) -> None:
 
 def test_missing_head_is_reported(reranker: Reranker) -> None:
     without = Reranker(reranker.backbone, {"selection": reranker.heads["selection"]})  # type: ignore[dict-item]
-    with pytest.raises(BackboneError, match="trained without deletion"):
+    with pytest.raises(ModelError, match="trained without deletion"):
         without.out_of_place(["a", "b"])
 
 

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from tests.helpers.tiny import backbone
 from turnwise import Encoder, Turn
 from turnwise.core.dialogue import SYSTEM, USER, Slot
-from turnwise.corpus.slots.detectors import BuiltInDetector, DetectorError
+from turnwise.core.errors import CorpusError, ModelError
+from turnwise.corpus.slots.detectors import BuiltInDetector
 from turnwise.corpus.slots.template import SlotMarks
 from turnwise.models.backbone.modules import PoolerLayer
-from turnwise.models.compression import Compression, CompressionError, mix_vectors
+from turnwise.models.compression import Compression, mix_vectors
 from turnwise.models.identity import encoder_fingerprint
-from turnwise.models.loading import ModelError, load_folder, load_model
+from turnwise.models.loading import load_folder, load_model
 
 TEMPLATES = ("wake me at {SLOT}", "play {SLOT}", "what can you do", "tell me the {SLOT} weather")
 SEVEN = Turn(USER, "wake me at 7 pm", slots=(Slot("time", "7 pm", 11, 15),))
@@ -118,15 +119,15 @@ def test_invalid_settings_are_rejected(tmp_path: Path) -> None:
     compression = encoder.compression
     assert compression is not None
     for share in (-0.1, 1.1, float("nan")):
-        with pytest.raises(CompressionError, match="must be between 0"):
+        with pytest.raises(ModelError, match="must be between 0"):
             compression.set(template_weight=share)
-    with pytest.raises(CompressionError, match="choose from given, retrieved"):
+    with pytest.raises(ModelError, match="choose from given, retrieved"):
         compression.set(source="detected")
-    with pytest.raises(CompressionError, match="guessed"):
+    with pytest.raises(ModelError, match="guessed"):
         compression.set(source="guessed")  # type: ignore[arg-type]
     assert (compression.template_weight, compression.source) == (0.2, "retrieved")
     Encoder.load(backbone()).save(tmp_path / "plain")
-    with pytest.raises(CompressionError, match="trained on templates"):
+    with pytest.raises(ModelError, match="trained on templates"):
         Encoder.load(tmp_path / "plain", compressed=True)
     with pytest.raises(ModelError, match="cannot be compressed"):
         load_model(str(tmp_path / "plain"), "cls", compressed=True)
@@ -151,7 +152,7 @@ def test_detector_is_created_on_first_use(tmp_path: Path) -> None:
     assert again.encode(["play some jazz"]).shape == (1, again.hidden)
     assert again.compression is not None and again.compression.sources == ("given", "detected", "retrieved")
     again.compression.set(source="detected")
-    with pytest.raises(DetectorError, match=r"no_such_model|spaCy"):
+    with pytest.raises(CorpusError, match=r"no_such_model|spaCy"):
         again.encode(["play some jazz"])
 
 
@@ -159,5 +160,5 @@ def test_saving_without_compression_removes_an_older_one(tmp_path: Path) -> None
     encoder, _ = make_encoder(False)
     encoder.save(tmp_path / "model")
     Encoder.load(tmp_path / "model", device="cpu").save(tmp_path / "model")
-    with pytest.raises(CompressionError, match="does not exist"):
+    with pytest.raises(ModelError, match="does not exist"):
         Encoder.load(tmp_path / "model", compressed=True)

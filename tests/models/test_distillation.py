@@ -20,16 +20,16 @@ from tests.helpers.families import FAMILIES, WORDS
 from turnwise import evaluate
 from turnwise.cli import app
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.core.imports import MissingPackageError
+from turnwise.core.errors import MissingPackageError, ModelError
 from turnwise.corpus.store import read_corpus, write_store
 from turnwise.models import distillation as distilling
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.ragged import RaggedTokens
-from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling
+from turnwise.models.backbone.source import POOLINGS, Pooling
 from turnwise.models.backbone.static_table import STATIC_FILE, StaticTable
 from turnwise.models.distillation import distil, sample_corpora
 from turnwise.models.encoder import Encoder
-from turnwise.models.export import ExportError, export
+from turnwise.models.export import export
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
@@ -226,10 +226,10 @@ def test_exported_model_is_evaluated_but_not_trained(
     assert wrap_model(Encoder.load(static)).trainable is None
     recipe = load_recipe("dse", [f"backbone={static}", "steps=1"])
     with pytest.raises(
-        BackboneError, match=r"a static model.*cannot be trained or changed: use the model that it was exported"
+        ModelError, match=r"a static model.*cannot be trained or changed: use the model that it was exported"
     ):
         train(recipe, read_corpus(sample_world(40)), tmp_path / "model")
-    with pytest.raises(BackboneError, match=r"a static model.*cannot be trained: use the model"):
+    with pytest.raises(ModelError, match=r"a static model.*cannot be trained: use the model"):
         Backbone.load(static)
 
 
@@ -411,36 +411,36 @@ def test_damaged_folder_is_reported(static: Path, tmp_path: Path) -> None:
     for part, message in ((STATIC_FILE, "is missing"), ("tokenizer.json", "is missing")):
         Encoder.load(static).save(tmp_path)
         (tmp_path / part).unlink()
-        with pytest.raises(BackboneError, match=message):
+        with pytest.raises(ModelError, match=message):
             Encoder.load(tmp_path)
     for part, content in ((STATIC_FILE, b"no table"), ("tokenizer.json", b"{}")):
         Encoder.load(static).save(tmp_path)
         (tmp_path / part).write_bytes(content)
-        with pytest.raises(BackboneError, match="cannot load the model"):
+        with pytest.raises(ModelError, match="cannot load the model"):
             Encoder.load(tmp_path)
     Encoder.load(static).save(tmp_path)
     tensors = load_file(tmp_path / STATIC_FILE)
     save_file({"embeddings": tensors["embeddings"][:-1]}, tmp_path / STATIC_FILE)
-    with pytest.raises(BackboneError, match=r"token vectors, but its tokenizer \d+ tokens"):
+    with pytest.raises(ModelError, match=r"token vectors, but its tokenizer \d+ tokens"):
         Encoder.load(tmp_path)
     save_file({"others": tensors["embeddings"]}, tmp_path / STATIC_FILE)
-    with pytest.raises(BackboneError, match="holds no table of token vectors"):
+    with pytest.raises(ModelError, match="holds no table of token vectors"):
         Encoder.load(tmp_path)
 
 
 def test_unsupported_exports_are_rejected(
     static: Path, tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BackboneError, match="whose pooling is 'mean'"):
+    with pytest.raises(ModelError, match="whose pooling is 'mean'"):
         Encoder.load(static, pooling="cls")
     for kind in ("onnx", "static"):
-        with pytest.raises(ExportError, match="is already exported"):
+        with pytest.raises(ModelError, match="is already exported"):
             export(Encoder.load(static), tmp_path / "new", kind)  # type: ignore[arg-type]
     encoder = make_encoder(tiny_folder("bert"))
-    with pytest.raises(ExportError, match="holds something else"):
+    with pytest.raises(ModelError, match="holds something else"):
         export(encoder, static, "onnx")  # whose files would lie beside the table's
     export(encoder, tmp_path / "again", "static", dimensions=8)
-    with pytest.raises(ExportError, match=r"already holds an exported model: choose another folder, or use --force"):
+    with pytest.raises(ModelError, match=r"already holds an exported model: choose another folder, or use --force"):
         export(encoder, tmp_path / "again", "static", dimensions=4)
     assert Encoder.load(tmp_path / "again").hidden == 8
     export(encoder, tmp_path / "again", "static", dimensions=4, overwrite=True)
@@ -478,7 +478,7 @@ def test_the_command(tiny_folder: Folder, sample_world: Callable[[int], Path], t
     table = Encoder.load(tmp_path / "out")
     assert output["format"] == "static" and output["tokens"] == len(table.tokenizer)
     assert output["bytes"] == (tmp_path / "out" / STATIC_FILE).stat().st_size
-    assert output["greatest_difference"] is None and output["least_cosine"] is None
+    assert output["greatest_difference"] is None and output["min_cosine"] is None
     assert table.hidden == 12
     text = CliRunner().invoke(app, [*command, "--force"], catch_exceptions=False).stdout
     assert re.search(r"^tokens +\d+", text, re.MULTILINE) and "cosine" not in text

@@ -17,9 +17,10 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Poolin
 
 from tests.helpers.families import FAMILIES, LONGEST, WORDS
 from turnwise.core.dialogue import Turn
+from turnwise.core.errors import ModelError
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS
-from turnwise.models.backbone.source import POOLINGS, BackboneError, Pooling, locate_model
+from turnwise.models.backbone.source import POOLINGS, Pooling, locate_model
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.trainable_encoder import TrainableEncoder
@@ -173,7 +174,7 @@ def test_folder_written_by_sentence_transformers_loads(pooling: Pooling, tiny_fo
 def test_first_last_pooling_cannot_be_saved(tiny_folder: Folder, tmp_path: Path) -> None:
     """Rather than as something else; nothing is written."""
     encoder = Encoder.load(tiny_folder("bert"), pooling="first-last")
-    with pytest.raises(BackboneError, match="'first-last' pooling cannot be saved"):
+    with pytest.raises(ModelError, match="'first-last' pooling cannot be saved"):
         encoder.save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
 
@@ -208,13 +209,13 @@ def test_transformer_in_a_subfolder_loads(tiny_folder: Folder, tmp_path: Path) -
 def test_unsupported_dense_layer_is_rejected(pooling: str, module: Dense, tiny_folder: Folder, tmp_path: Path) -> None:
     """Rather than left out, which would give other vectors without a word."""
     save_with_sentence_transformers(tiny_folder("bert"), tmp_path, pooling, module)
-    with pytest.raises(BackboneError, match=r"module that turnwise does not support: .*Dense"):
+    with pytest.raises(ModelError, match=r"module that turnwise does not support: .*Dense"):
         Encoder.load(tmp_path)
 
 
 def test_unsupported_pooling_is_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
     save_with_sentence_transformers(tiny_folder("bert"), tmp_path, "weightedmean")
-    with pytest.raises(BackboneError, match="has a pooling that turnwise does not support"):
+    with pytest.raises(ModelError, match="has a pooling that turnwise does not support"):
         Encoder.load(tmp_path)
 
 
@@ -225,7 +226,7 @@ def test_combined_poolings_are_rejected(also: str, tiny: Encoder, tmp_path: Path
     tiny.save(tmp_path)
     place = tmp_path / "1_Pooling" / "config.json"
     place.write_text(json.dumps({**json.loads(place.read_text()), also: True}))
-    with pytest.raises(BackboneError, match="has a pooling that turnwise does not support"):
+    with pytest.raises(ModelError, match="has a pooling that turnwise does not support"):
         Encoder.load(tmp_path)
 
 
@@ -236,7 +237,7 @@ def test_plain_backbone_defaults_to_mean_pooling(tiny_folder: Folder) -> None:
 
 
 def test_missing_folder_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(BackboneError, match="does not exist"):
+    with pytest.raises(ModelError, match="does not exist"):
         Encoder.load(tmp_path / "missing")
 
 
@@ -438,5 +439,5 @@ def test_invalid_input_is_reported_with_its_position(wrong: object, tiny: Encode
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_missing_gpu_is_reported(tiny_folder: Callable[[str], Path]) -> None:
-    with pytest.raises(BackboneError, match="the device cuda cannot be used: PyTorch finds no CUDA GPU"):
+    with pytest.raises(ModelError, match="the device cuda cannot be used: PyTorch finds no CUDA GPU"):
         Encoder.load(tiny_folder("bert"), device="cuda")

@@ -10,9 +10,10 @@ import pytest
 
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.families import nudged
+from turnwise.core.errors import EncoderMismatchError
 from turnwise.core.types import SupportsEncode
 from turnwise.models.encoder import Encoder
-from turnwise.models.identity import MIN_COSINE, EncoderId, EncoderIdentity, EncoderMismatchError
+from turnwise.models.identity import MIN_COSINE, EncoderId, EncoderIdentity
 
 TEXTS = [
     f"text {word}"

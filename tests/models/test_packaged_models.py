@@ -23,11 +23,12 @@ from tests.helpers import ROOT
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.responses.selector import Selector
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import ModelError
 from turnwise.core.model_names import DEFAULT_ENCODER, TURNWISE_RERANKER, TURNWISE_SMALL, TURNWISE_SMALL_INT8
 from turnwise.corpus.membership import TrainingData
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
-from turnwise.models.backbone.source import BackboneError, load_training_data, locate_model
+from turnwise.models.backbone.source import load_training_data, locate_model
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import EncoderIdentity, encoder_fingerprint
 from turnwise.models.loading import load_model
@@ -193,9 +194,9 @@ def test_reranker_is_found_by_name_where_models_are_loaded(encoder: Encoder, rer
     selector = Selector(encoder, reranker)
     selector.index(CANDIDATES[:2])
     assert {each.text for each in selector.select(CONTEXT, k=2)} == set(CANDIDATES[:2])
-    with pytest.raises(BackboneError, match="holds a re-ranker, not an encoder"):
+    with pytest.raises(ModelError, match="holds a re-ranker, not an encoder"):
         Encoder.load(TURNWISE_RERANKER)
-    with pytest.raises(BackboneError, match=r"is not a turnwise re-ranker: .*'turnwise-reranker'"):
+    with pytest.raises(ModelError, match=r"is not a turnwise re-ranker: .*'turnwise-reranker'"):
         Reranker.load(TURNWISE_SMALL)
 
 

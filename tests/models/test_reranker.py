@@ -16,13 +16,13 @@ from sentence_transformers import CrossEncoder
 import turnwise
 from tests.helpers.families import LONGEST, WORDS, make_reranker, plain_model
 from turnwise.core.dialogue import SYSTEM, USER, Turn
+from turnwise.core.errors import ModelError
 from turnwise.models.backbone.inputs import (
     MarkedInput,
     RerankerTask,
     marked_input,
     selection_input,
 )
-from turnwise.models.backbone.source import BackboneError
 from turnwise.models.encoder import COMPRESSION, Encoder
 from turnwise.models.reranker import Reranker, is_reranker, pair_text
 
@@ -208,12 +208,12 @@ def test_invalid_queries_are_rejected(
 
 def test_untrained_task_is_named(tiny_folder: Folder) -> None:
     reranker = make_reranker(tiny_folder("bert"), tasks=("selection", "search"))
-    with pytest.raises(BackboneError, match="without deletion, and has selection, search"):
+    with pytest.raises(ModelError, match="without deletion, and has selection, search"):
         reranker.logits("deletion", [])
 
 
 def test_backbone_without_a_first_token_is_rejected(tiny_folder: Folder) -> None:
-    with pytest.raises(BackboneError, match="no token such as"):
+    with pytest.raises(ModelError, match="no token such as"):
         make_reranker(tiny_folder("gpt2")).score(["hello"], ["yes"])
 
 
@@ -252,7 +252,7 @@ def test_saved_and_loaded(tiny_folder: Folder, tmp_path: Path) -> None:
 def test_only_trained_heads_are_saved(tiny_folder: Folder, tmp_path: Path) -> None:
     make_reranker(tiny_folder("bert"), tasks=("search", "selection")).save(tmp_path)
     assert set(Reranker.load(tmp_path).heads) == {"search", "selection"}
-    with pytest.raises(BackboneError, match="without a head for selection cannot be saved: it has search"):
+    with pytest.raises(ModelError, match="without a head for selection cannot be saved: it has search"):
         make_reranker(tiny_folder("bert"), tasks=("search",)).save(tmp_path)
 
 
@@ -262,7 +262,7 @@ def test_saving_over_an_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
     encoder.normalise = True
     encoder.save(tmp_path)
     (tmp_path / COMPRESSION).mkdir()
-    with pytest.raises(BackboneError, match="is not a turnwise re-ranker"):
+    with pytest.raises(ModelError, match="is not a turnwise re-ranker"):
         Reranker.load(tmp_path)
     reranker = make_reranker(tiny_folder("bert"))
     reranker.save(tmp_path)
@@ -273,7 +273,7 @@ def test_saving_over_an_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
         [CrossEncoder(str(tmp_path), device="cpu").predict([pair_text(["hello"], text) for text in ("yes", "no")])],
         [expected],
     )
-    with pytest.raises(BackboneError, match="holds a re-ranker, not an encoder"):
+    with pytest.raises(ModelError, match="holds a re-ranker, not an encoder"):
         Encoder.load(tmp_path)
     encoder.save(tmp_path)
     assert not is_reranker(tmp_path)
@@ -281,9 +281,9 @@ def test_saving_over_an_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
 
 
 def test_other_folders_are_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
-    with pytest.raises(BackboneError, match=r"is not a turnwise re-ranker: train one"):
+    with pytest.raises(ModelError, match=r"is not a turnwise re-ranker: train one"):
         Reranker.load(tiny_folder("bert"))
-    with pytest.raises(BackboneError):
+    with pytest.raises(ModelError):
         Reranker.load(tmp_path / "nowhere")
 
 

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.families import make_reranker, perturbed
+from turnwise.core.errors import ModelError
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.reranker import Reranker
-from turnwise.models.soup import SoupError, average_weights
+from turnwise.models.soup import average_weights
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +111,7 @@ def test_rerankers_are_averaged_with_their_heads(rerankers: tuple[Reranker, Rera
 
 
 def test_an_encoder_and_a_reranker_are_rejected(first: Encoder, rerankers: tuple[Reranker, Reranker]) -> None:
-    with pytest.raises(SoupError, match="an encoder and a re-ranker cannot be averaged"):
+    with pytest.raises(ModelError, match="an encoder and a re-ranker cannot be averaged"):
         average_weights(first, rerankers[0], 0.5)
 
 
@@ -126,13 +127,13 @@ def test_rerankers_that_differ_in_more_than_weights_are_rejected(
 ) -> None:
     other = copy.deepcopy(rerankers[1])
     change(other)
-    with pytest.raises(SoupError, match=message):
+    with pytest.raises(ModelError, match=message):
         average_weights(rerankers[0], other, 0.5)
 
 
 @pytest.mark.parametrize("ratio", [-0.001, 1.001, float("nan"), float("inf")])
 def test_ratio_out_of_range_is_rejected(first: Encoder, second: Encoder, ratio: float) -> None:
-    with pytest.raises(SoupError, match=r"must be between 0 .* and 1"):
+    with pytest.raises(ModelError, match=r"must be between 0 .* and 1"):
         average_weights(first, second, ratio)
 
 
@@ -209,10 +210,10 @@ def test_models_that_differ_in_more_than_weights_are_rejected(
     first: Encoder, second: Encoder, change: Callable[[Encoder], Encoder], message: str
 ) -> None:
     for ratio in (0, 0.5, 1):
-        with pytest.raises(SoupError, match=message):
+        with pytest.raises(ModelError, match=message):
             average_weights(first, change(second), ratio)
 
 
 def test_other_architectures_are_rejected(first: Encoder, tiny_folder: Callable[[str], Path]) -> None:
-    with pytest.raises(SoupError, match="which only one has"):
+    with pytest.raises(ModelError, match="which only one has"):
         average_weights(first, Encoder.load(tiny_folder("distilbert"), device="cpu"), 0.5)

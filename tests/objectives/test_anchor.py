@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from transformers import BertModel
 
 from tests.helpers.tiny import backbone, corpus, expect_identical, folder, read_metrics, recipe, set_up_run, start_step
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import TrainingError, TurnwiseError
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.anchor import Anchor
 from turnwise.objectives.losses import relation_distillation
-from turnwise.training import TrainingError
 from turnwise.training.loop import train
 
 #: The anchor as a guard of another objective.

@@ -8,12 +8,12 @@ import torch
 
 from tests.helpers.tiny import backbone, recipe, set_up_run
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import RecipeError, TurnwiseError
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.objectives.losses import symmetric_nt_xent
 from turnwise.objectives.pairs import Pairs
 from turnwise.training.loop import train
-from turnwise.training.recipe import RecipeError, load_recipe
+from turnwise.training.recipe import load_recipe
 
 
 def dialogue(*texts: str) -> Dialogue:

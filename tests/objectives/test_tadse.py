@@ -15,9 +15,8 @@ from tests.helpers.tiny import corpus as tiny_corpus
 from tests.helpers.tiny import folder, recipe, set_up_run
 from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.core.dialogue import USER, Slot
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import CorpusError, TurnwiseError
 from turnwise.corpus.slots.template import SlotMarks, Template
-from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.compression import Compression
@@ -195,7 +194,7 @@ def test_a_batch_has_utterances_and_templates_twice(tmp_path: Path, names: int, 
 def test_turns_with_too_few_slots_are_not_used() -> None:
     dialogue = Dialogue("1", TURNS)
     for least in range(4):
-        actual = [first for ((first, _),), _ in TaDSE(least_slots=least).examples(dialogue)]
+        actual = [first for ((first, _),), _ in TaDSE(min_slots=least).examples(dialogue)]
         assert actual == [number for number, turn in enumerate(TURNS) if len(turn.slots) >= least]
 
 
@@ -238,7 +237,7 @@ def test_runs_with_and_without_templates_share_tokenised_texts(tmp_path: Path) -
         ("template_temperature=0", "must be positive"),
         ("pair_temperature=-1", "must be positive"),
         ("pair_weight=-1", "0 or more"),
-        ("least_slots=-1", "0 or more"),
+        ("min_slots=-1", "0 or more"),
         ("slot_names=-1", "0 or more"),
         ("negatives=pattern", "negatives"),
     ],
@@ -258,7 +257,7 @@ def test_zero_weights_are_rejected() -> None:
 
 @pytest.mark.parametrize("layer", [False, True])
 def test_a_model_is_saved_with_its_templates_and_their_layer(tmp_path: Path, layer: bool) -> None:
-    run_recipe = recipe("tadse", f"template_layer={layer}".lower(), "least_slots=1")
+    run_recipe = recipe("tadse", f"template_layer={layer}".lower(), "min_slots=1")
     trained = train(run_recipe, tiny_corpus(), tmp_path / "model", cache=folder() / "cache")
     assert trained.compression is None  # off unless asked for
     compression = Compression.load(tmp_path / "model" / "compression")

@@ -18,7 +18,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from tests.helpers.tiny import backbone, folder, gradients, set_up_run
 from tests.helpers.tiny import corpus as tiny_corpus
 from turnwise.core.dialogue import RIGHT_RESPONSE, SYSTEM, USER, WRONG_RESPONSE, Dialogue, Turn
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import RecipeError, TurnwiseError
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import Composer
 from turnwise.models.backbone.ragged import Tokens
@@ -30,7 +30,7 @@ from turnwise.objectives.ums import Deletion, Insertion, ResponseSelection, Sear
 from turnwise.training.batches import BatchLoader, LoaderConfig, prepare_ahead
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.examples import extract_examples
-from turnwise.training.recipe import Recipe, RecipeError
+from turnwise.training.recipe import Recipe
 from turnwise.training.tokens import tokenise_corpus
 
 TASKS = {"insertion": Insertion, "deletion": Deletion, "search": Search}

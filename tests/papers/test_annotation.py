@@ -11,16 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.encoders import RandomEncoder
+from turnwise.core.errors import CorpusError
 from turnwise.evaluation.datasets.retrieval import LabelledTurn, split_words
 from turnwise.evaluation.datasets.sentence_pairs import SimilarityPair
-from turnwise.papers.annotation import (
-    AnnotationError,
-    CandidatePair,
-    read_gold_pairs,
-    sample_pairs,
-    write_gold,
-    write_pairs,
-)
+from turnwise.papers.annotation import CandidatePair, read_gold_pairs, sample_pairs, write_gold, write_pairs
 
 TURNS = [
     LabelledTurn(f"{verb}  the {thing}\n{time}", verb)
@@ -84,20 +78,20 @@ def test_all_pairs_can_be_sampled(size: int) -> None:
     every = size * (size - 1) // 2
     pairs = sample_pairs(turns, None, every)
     assert len({texts_of(pair) for pair in pairs}) == len(pairs) == every
-    with pytest.raises(AnnotationError, match=r"pairs by label, but \d+ are needed: ask for fewer"):
+    with pytest.raises(CorpusError, match=r"pairs by label, but \d+ are needed: ask for fewer"):
         sample_pairs(turns, None, every + 1)
 
 
 def test_neighbours_by_words_have_a_common_word() -> None:
     turns = [LabelledTurn(f"text{number}", "x") for number in range(9)]
-    with pytest.raises(AnnotationError, match="the turns give 0 new pairs by words, but 1 are needed"):
+    with pytest.raises(CorpusError, match="the turns give 0 new pairs by words, but 1 are needed"):
         sample_pairs(turns, None, 1)
 
 
 def test_duplicate_and_empty_texts_are_rejected() -> None:
-    with pytest.raises(AnnotationError, match="occurs twice"):
+    with pytest.raises(CorpusError, match="occurs twice"):
         sample_pairs([LabelledTurn("a b", "x"), LabelledTurn("a  b", "y")], None, 1)
-    with pytest.raises(AnnotationError, match="contains a word"):
+    with pytest.raises(CorpusError, match="contains a word"):
         sample_pairs([LabelledTurn("?", "x"), LabelledTurn("!", "y")], None, 1)
 
 
@@ -190,10 +184,10 @@ def test_gold_file_has_the_layout_of_dsts(tmp_path: Path) -> None:
 def test_inconsistent_files_are_rejected(tmp_path: Path, write_invalid: Callable[[Path], object], message: str) -> None:
     one = write_scores(tmp_path / "one.csv", ["1", "2", "3"])
     write_invalid(tmp_path / "two.csv")
-    with pytest.raises(AnnotationError, match=message):
+    with pytest.raises(CorpusError, match=message):
         read_gold_pairs([one, tmp_path / "two.csv"])
 
 
 def test_no_file_is_rejected() -> None:
-    with pytest.raises(AnnotationError, match="at least one annotated file"):
+    with pytest.raises(CorpusError, match="at least one annotated file"):
         read_gold_pairs([])

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from turnwise import evaluate
+from turnwise.core.errors import EvaluationError
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS, Effort, task_names
 from turnwise.evaluation.metrics import MetricRow, Outcome
 from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
-from turnwise.evaluation.runner import EvaluationError
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest
 from turnwise.models.trainable_encoder import TrainableEncoder

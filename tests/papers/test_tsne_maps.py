@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.encoders import RandomEncoder
 from tests.helpers.svg import groups, shapes
 from turnwise.core.dialogue import Slot
-from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts
 from turnwise.models.loading import FunctionEncoder
 from turnwise.papers.tsne_maps import answer_map, intent_map, two_intents_map

@@ -12,9 +12,9 @@ from tests.helpers import HANG_SECONDS
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.intent_examples import EXAMPLES, pairs
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import IntentError
 from turnwise.assist.intents.storage import ExampleChange, IntentFolder, read_examples
-from turnwise.core.journal import Journal, JournalError
+from turnwise.core.errors import IntentError, ProjectError
+from turnwise.core.journal import Journal
 from turnwise.serve.example_changes import ExampleChanges, RecordedChange
 
 
@@ -217,13 +217,13 @@ def test_a_journal_that_cannot_be_written_is_reported_to_all_who_wait(
     changes: ExampleChanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: Journal, *entries: Any) -> None:
-        raise JournalError("full")
+        raise ProjectError("full")
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "append", refuse)
         futures = [add(changes, number) for number in range(3)]
         for future in futures:
-            with pytest.raises(JournalError, match="full"):
+            with pytest.raises(ProjectError, match="full"):
                 result(future)
     assert changes.folder.pending == 0
     assert result(add(changes, 0)).count == 1

@@ -7,8 +7,9 @@ from typer.testing import CliRunner
 
 from tests.helpers.served import is_error, served
 from turnwise.cli import app
+from turnwise.core.errors import ServeError
 from turnwise.serve.app import create_app
-from turnwise.serve.settings import KeyStore, ServeError, ServeSettings, add_key
+from turnwise.serve.settings import KeyStore, ServeSettings, add_key
 
 
 def test_key_file_contains_only_hashes(tmp_path) -> None:

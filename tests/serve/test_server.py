@@ -20,9 +20,10 @@ from tests.helpers.command_line import run
 from tests.helpers.served import served
 from tests.helpers.trial import listening, running, wait_for
 from turnwise import Encoder
+from turnwise.core.errors import ServeError
 from turnwise.serve.app import create_app
 from turnwise.serve.server import listen
-from turnwise.serve.settings import Limits, ServeError, ServeSettings
+from turnwise.serve.settings import Limits, ServeSettings
 
 TEXTS = ["find a taxi", "a cheap hotel room", "when is the train", "yes please"]
 

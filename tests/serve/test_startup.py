@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.served import served
 from tests.helpers.trial import build
-from turnwise.core.imports import MissingPackageError
+from turnwise.core.errors import MissingPackageError
 from turnwise.core.model_names import TURNWISE_SMALL_INT8
 from turnwise.models.encoder import Encoder
 from turnwise.models.trainable_encoder import TrainableEncoder

@@ -8,7 +8,8 @@ import torch
 from pytest import MonkeyPatch
 
 import turnwise.training.checkpoint as checkpoint_module
-from turnwise.training.checkpoint import CheckpointError, CheckpointWriter, latest_checkpoint, load_checkpoint
+from turnwise.core.errors import TrainingError
+from turnwise.training.checkpoint import CheckpointWriter, latest_checkpoint, load_checkpoint
 
 
 class Gate:
@@ -66,7 +67,7 @@ def test_write_errors_are_raised(how: str, tmp_path: Path, gate: Gate) -> None:
     tensors = {"parameters": {"weight": torch.ones(1)}}
     checkpoints = CheckpointWriter(tmp_path, keep=2)
     with (
-        pytest.raises(CheckpointError, match=r"step 7 could not be written .*No space left.*there is none yet"),
+        pytest.raises(TrainingError, match=r"step 7 could not be written .*No space left.*there is none yet"),
         checkpoints,
     ):
         assert not checkpoints.failed

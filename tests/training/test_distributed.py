@@ -21,10 +21,10 @@ from torch import nn
 from tests.helpers import HANG_SECONDS, job
 from tests.helpers.job import Job, Signal
 from tests.helpers.tiny import backbone, corpus, expect_close, expect_identical, folder, recipe, set_up_run
+from turnwise.core.errors import TrainingError
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.objectives.objective import PreparedBatch
 from turnwise.objectives.registry import make_objective
-from turnwise.training import TrainingError
 from turnwise.training.batches import BatchLoader, LoaderConfig
 from turnwise.training.checkpoint import latest_checkpoint
 from turnwise.training.distributed import Processes
@@ -348,8 +348,8 @@ def test_processes_with_different_arguments_are_rejected(tmp_path: Path) -> None
 
 
 def test_longest_wait_must_be_positive(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="longest_wait must be positive, got 0"):
-        train(recipe(), corpus(), tmp_path / "run", longest_wait=0)
+    with pytest.raises(TrainingError, match="max_wait must be positive, got 0"):
+        train(recipe(), corpus(), tmp_path / "run", max_wait=0)
 
 
 # ---- agreements

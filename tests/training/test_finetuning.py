@@ -14,10 +14,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tests.helpers import tiny
+from turnwise.core.errors import TrainingError
 from turnwise.models.backbone.backbone import attention_dropout
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.losses import simclr
-from turnwise.training import TrainingError
 from turnwise.training.finetuning import (
     BatchLoss,
     FineTuningResult,

@@ -10,8 +10,8 @@ import torch
 
 from tests.helpers.tiny import backbone, corpus, folder
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import ModelError
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
-from turnwise.models.backbone.source import BackboneError
 from turnwise.models.encoder import Encoder
 from turnwise.training import hard_negatives as hard_negatives_module
 from turnwise.training.disk_cache import TrainingCorpus
@@ -207,5 +207,5 @@ def test_the_token_table_returns_hard_negatives(tmp_path: Path) -> None:
 
 
 def test_a_missing_miner_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(BackboneError, match="nowhere does not exist"):
+    with pytest.raises(ModelError, match="nowhere does not exist"):
         mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), str(tmp_path / "nowhere"))

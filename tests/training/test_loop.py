@@ -34,14 +34,13 @@ from tests.helpers.tiny import (
     start_step,
     weights,
 )
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import TrainingError, TurnwiseError
 from turnwise.corpus.store import Corpus
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
-from turnwise.training import TrainingError
 from turnwise.training import checkpoint as checkpoint_module
-from turnwise.training.checkpoint import CheckpointError, latest_checkpoint
+from turnwise.training.checkpoint import latest_checkpoint
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, load_recipe
 
@@ -389,7 +388,7 @@ def test_a_full_disk_is_reported_and_the_last_checkpoint_kept(tmp_path: Path, mo
         if done == 3:
             fills.append(1)
 
-    with pytest.raises(CheckpointError, match=r"No space left.*the last good one is .*step-000000002"):
+    with pytest.raises(TrainingError, match=r"No space left.*the last good one is .*step-000000002"):
         train(recipe("dse", "checkpoint_every=2"), corpus(), tmp_path / "run", progress=progress)
     monkeypatch.undo()
     train(recipe("dse", "checkpoint_every=2"), corpus(), tmp_path / "run", resume=True)
@@ -404,7 +403,7 @@ def test_a_damaged_checkpoint_is_reported_with_a_remedy(tmp_path: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-5] ^= 1
     file.write_bytes(bytes(content))
-    with pytest.raises(CheckpointError, match=r"is damaged.*remove it to resume from .*step-000000004"):
+    with pytest.raises(TrainingError, match=r"is damaged.*remove it to resume from .*step-000000004"):
         train(recipe("dse", "checkpoint_every=2"), corpus(), tmp_path / "run", resume=True)
 
 

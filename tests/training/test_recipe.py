@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.tiny import backbone, corpus, folder
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import RecipeError, TurnwiseError
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.store import StoreWriter, read_corpus
 from turnwise.training.loop import train
 from turnwise.training.recipe import INHERITED, Recipe, from_tree, load_recipe
-from turnwise.training.recipe_files import RecipeError, packaged_recipes
+from turnwise.training.recipe_files import packaged_recipes
 
 
 def test_overrides_reach_the_recipe_and_its_objectives() -> None:
@@ -69,7 +69,7 @@ def test_yaml_round_trip(tmp_path: Path) -> None:
         (["ema=1"], "ema must be at least 0 and below 1, got 1.0"),
         (["start_fraction=1"], "start_fraction must be at least 0 and below 1, got 1.0"),
         (["keep=0"], "1 or more"),
-        (["least_turns=0"], "1 or more"),
+        (["min_turns=0"], "1 or more"),
         (["frozen_layers=most"], "expected int or 'half'"),
         (["combine_turns=yes please"], "expected bool"),
         (["first=masked-language"], "first='masked-language': expected the keys of a recipe, or nothing"),
@@ -164,7 +164,7 @@ def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None
             "objectives.dse.head_learning_rate=nan",
             "frozen_layers=-1",
             "layers=0",
-            "corpus_share=0",
+            "corpus_fraction=0",
             "learning_rate=nan",
         ),
         *("epochs=0", "epochs=-0.5", "epochs=.nan", "epochs=.inf", "epochs=few"),
@@ -237,9 +237,9 @@ def staged(tmp_path: Path, *changes: str, **given: object) -> Recipe:
 OTHERS = {
     "backbone": "another",
     "pooling": "cls",
-    "corpus_share": 0.5,
+    "corpus_fraction": 0.5,
     "combine_turns": True,
-    "least_turns": 3,
+    "min_turns": 3,
     "max_length": 99,
     "dropout": 0.2,
     "attention_dropout": 0.3,

@@ -11,11 +11,9 @@ import torch
 from tests.helpers.tiny import backbone, corpus, recipe, set_up_run
 from turnwise import Reranker, train
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import DatasetError, RecipeError, TurnwiseError
 from turnwise.corpus.store import StoreWriter, read_corpus
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.probe import make_probe
-from turnwise.training.recipe import RecipeError
 
 CONTEXT, CANDIDATES = ["where is my parcel ?", "which one ?"], ["thank you", "the red one", "yes"]
 

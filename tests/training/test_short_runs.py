@@ -12,7 +12,7 @@ import torch
 from tests.helpers.stores import write_store
 from tests.helpers.tiny import backbone, corpus, recipe
 from turnwise import Dialogue, Turn
-from turnwise.training import TrainingError
+from turnwise.core.errors import TrainingError
 from turnwise.training.loop import train
 from turnwise.training.recipe import load_recipe
 from turnwise.training.recipe_files import packaged_recipes

@@ -16,9 +16,9 @@ import torch
 
 from tests.helpers.tiny import backbone, corpus, expect_close, recipe, resume, set_up_run, weights
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import TrainingError, TrainingInterruptedError
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.encoder import Encoder
-from turnwise.training import TrainingError, TrainingInterruptedError
 from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, from_tree, load_recipe
@@ -302,9 +302,9 @@ def test_a_run_reads_the_corpus_as_its_recipe_says(tmp_path: Path) -> None:
     views = [split, split.prepare(True), split.prepare(False, 3), split.prepare(True, 3), split.prepare(True, 4)]
     assert len({tuple(corpus_identity(view)) for view in views}) == len(views)
     train(stages(), corpus(), tmp_path / "plain")
-    combined = stages(combine_turns=True, least_turns=3)
+    combined = stages(combine_turns=True, min_turns=3)
     train(combined, split, tmp_path / "combined")
     assert same(tmp_path / "plain", tmp_path / "combined")
     with pytest.raises(Exception, match="has 1000 turns or more"):
-        train(stages(least_turns=1000), split, tmp_path / "long")
+        train(stages(min_turns=1000), split, tmp_path / "long")
     assert not (tmp_path / "long").exists()

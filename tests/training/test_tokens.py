@@ -14,8 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from tests.helpers import HANG_SECONDS
 from tests.helpers.tiny import backbone, corpus, divided, recipe, set_up_run
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.core.errors import TurnwiseError
-from turnwise.corpus.source import CorpusError
+from turnwise.core.errors import CorpusError, RecipeError, TurnwiseError
 from turnwise.corpus.stats import compute_corpus_stats
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.encoder import Encoder
@@ -23,7 +22,6 @@ from turnwise.objectives.registry import make_objective
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.examples import ExampleTable, extract_examples
 from turnwise.training.loop import train
-from turnwise.training.recipe import RecipeError
 from turnwise.training.tokens import TokenTable, tokenise_corpus
 
 OBJECTIVES = {name: make_objective(name, {}) for name in ("dse", "wmdc")}
@@ -155,7 +153,7 @@ def test_fractions_and_splits_of_one_store_do_not_mix(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.25, 0.75, 1.0])
 def test_a_recipe_uses_its_fraction_of_the_corpus(share: float, tmp_path: Path) -> None:
-    run_recipe = recipe("wmdc", f"corpus_share={share}", "windows=[1]")
+    run_recipe = recipe("wmdc", f"corpus_fraction={share}", "windows=[1]")
     (loader,) = set_up_run(run_recipe, cache=tmp_path / "cache").loaders
     read = list(corpus().sample(share))
     assert len(loader.examples) == sum(len(dialogue.turns) - 1 for dialogue in read)
@@ -167,10 +165,10 @@ def test_a_recipe_uses_its_fraction_of_the_corpus(share: float, tmp_path: Path) 
 
 def test_invalid_fractions_are_rejected(tmp_path: Path) -> None:
     for share in (0, -0.5, 1.5):
-        with pytest.raises(RecipeError, match=f"corpus_share must be above 0 and at most 1, got {float(share)}"):
-            recipe("dse", f"corpus_share={share}")
+        with pytest.raises(RecipeError, match=f"corpus_fraction must be above 0 and at most 1, got {float(share)}"):
+            recipe("dse", f"corpus_fraction={share}")
     with pytest.raises(CorpusError, match="a fraction of 1e-09 of 40 dialogues is none"):
-        train(recipe("dse", "corpus_share=1e-9"), corpus(), tmp_path / "run")
+        train(recipe("dse", "corpus_fraction=1e-9"), corpus(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.responses.selector import Selector
+from turnwise.core.errors import DatasetError
 from turnwise.core.plots import line_chart
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import candidate_datasets
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, out_of_scope_datasets
 from turnwise.evaluation.evaluation_protocols import Protocol, register_protocol
 from turnwise.evaluation.metrics import FALSE_REJECTION, MILLISECONDS, Outcome

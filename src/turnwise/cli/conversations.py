@@ -135,11 +135,12 @@ def clusters_command(
 
 def _open(table: str, model: str | None) -> "Conversations":
     require("pyarrow", "lancedb", extra="serve")
-    from turnwise.assist.conversations.conversations import TABLE, Conversations, ConversationsError
+    from turnwise.assist.conversations.conversations import TABLE, Conversations
     from turnwise.assist.search.table import VectorTable
+    from turnwise.core.errors import SearchError
 
     if not VectorTable.exists(table, TABLE):
-        raise ConversationsError(
+        raise SearchError(
             f"{table} holds no conversations: run `turnwise conversations index STORE --out {table}` first"
         )
 

@@ -78,11 +78,11 @@ def sweep_command(
     Example: `turnwise sweep dse --grid learning_rate=3e-6,3e-5 --corpus store --suite dse --data data --out sweep`
     """
     require("torch", "pyarrow", extra="train")
+    from turnwise.core.errors import TrainingError, TrainingInterruptedError
     from turnwise.evaluation.evaluation_protocols import Effort
-    from turnwise.papers.sweeps.plan import SweepError, load_sweep
+    from turnwise.papers.sweeps.plan import load_sweep
     from turnwise.papers.sweeps.points import EvaluationPlan
     from turnwise.papers.sweeps.run import run_sweep
-    from turnwise.training import TrainingInterruptedError
 
     turnwise.register_extensions()
     suites = (suite or ()) if suite or task else None
@@ -104,7 +104,7 @@ def sweep_command(
     show_points(points, out, as_json, title=sweep.recipe)
     failures = [f"{point.name}: {point.failure}" for point in points if point.failure]
     if failures:
-        raise SweepError(
+        raise TrainingError(
             f"{len(failures)} of {len(points)} points failed; the same command retries them. {'; '.join(failures)}"
         )
 

@@ -73,8 +73,9 @@ def fit_command(
 
     Example: `turnwise intents fit examples.csv --out intents`
     """
-    from turnwise.assist.intents.examples import IntentError, read_labelled
+    from turnwise.assist.intents.examples import read_labelled
     from turnwise.assist.intents.storage import is_classifier, replace_classifier
+    from turnwise.core.errors import IntentError
 
     out = out or project_part("intents", "--out")
     pairs = read_labelled(examples, text, intent)
@@ -176,8 +177,9 @@ def calibrate_command(
 
     Example: `turnwise intents calibrate intents validation.csv --false-rejection 0.02`
     """
-    from turnwise.assist.intents.examples import IntentError, read_labelled
+    from turnwise.assist.intents.examples import read_labelled
     from turnwise.assist.intents.storage import IntentFolder
+    from turnwise.core.errors import IntentError
 
     if false_rejection == 0:
         raise IntentError("false_rejection must be above 0: a classifier that never abstains needs no calibration")
@@ -335,8 +337,8 @@ def remove_command(
 
     Example: `turnwise intents examples remove intents refund`
     """
-    from turnwise.assist.intents.examples import IntentError
     from turnwise.assist.intents.storage import IntentFolder
+    from turnwise.core.errors import IntentError
 
     with IntentFolder.open(folder) as opened:
         if not opened.classifier.examples_of(intent):
@@ -443,8 +445,8 @@ def report_command(
 
 def _open_for_report(folder: Path, options: dict[str, Any]) -> "tuple[list[IntentPair], IntentClassifier]":
     """Return a classifier and its examples, including those in its journal."""
-    from turnwise.assist.intents.examples import IntentError
     from turnwise.assist.intents.storage import IntentFolder
+    from turnwise.core.errors import IntentError
 
     if options:
         name = f"--{next(iter(options)).replace('_', '-')}"

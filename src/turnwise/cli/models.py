@@ -222,7 +222,7 @@ def export_command(
         "bytes": result.size,
         "tokens": result.tokens,
         "greatest_difference": result.difference,
-        "least_cosine": result.cosine,
+        "min_cosine": result.cosine,
     }
     rows = [("format", format), ("size", f"{result.size / 2**20:,.1f} MiB")]
     if result.tokens is not None:

@@ -50,7 +50,7 @@ def index_command(
     """
     require("pyarrow", "lancedb", extra="serve")
     from turnwise.assist.responses.answers import read_answers
-    from turnwise.corpus.source import CorpusError
+    from turnwise.core.errors import CorpusError
     from turnwise.corpus.store import is_store, require_speakers
     from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES
 
@@ -118,12 +118,12 @@ def suggest_command(
     if top > k:
         raise typer.BadParameter(f"{top} is more than the {k} retrieved answers", param_hint="--top")
     require("pyarrow", "lancedb", extra="serve")
-    from turnwise.assist.responses.answers import ResponderError
     from turnwise.assist.responses.responder import TABLE
     from turnwise.assist.search.table import VectorTable
+    from turnwise.core.errors import SearchError
 
     if not VectorTable.exists(table, TABLE):
-        raise ResponderError(f"{table} holds no responses: run `turnwise responses index STORE --out {table}` first")
+        raise SearchError(f"{table} holds no responses: run `turnwise responses index STORE --out {table}` first")
 
     with progress_bar() as progress:
         progress("loading the models", 0)

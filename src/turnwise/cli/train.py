@@ -71,7 +71,7 @@ def train_command(
             progress=progress,
             tensorboard=tensorboard,
             cache=cache,
-            longest_wait=process_timeout,
+            max_wait=process_timeout,
         )
     if not is_main_process():
         return

@@ -1,4 +1,4 @@
-"""The base class of all errors that a user can act on, and suggestions for mistyped names."""
+"""The errors that a user can act on, and suggestions for mistyped names."""
 
 import difflib
 from collections.abc import Iterable
@@ -9,6 +9,64 @@ class TurnwiseError(Exception):
 
     #: The exit status of the command line.
     exit_status = 1
+
+
+class CorpusError(TurnwiseError):
+    """Conversations cannot be imported, fetched, read or written."""
+
+
+class ModelError(TurnwiseError):
+    """A model cannot be loaded, used, changed or exported as requested."""
+
+
+class EncoderMismatchError(ModelError):
+    """Stored vectors were computed by another encoder."""
+
+
+class RecipeError(TurnwiseError):
+    """A recipe has an unknown key or an invalid value."""
+
+
+class TrainingError(TurnwiseError):
+    """A training run or a sweep cannot start or continue."""
+
+
+class TrainingInterruptedError(TrainingError):
+    """The user asked the run to stop; its state is saved."""
+
+    exit_status = 130
+
+
+class EvaluationError(TurnwiseError):
+    """There is nothing to evaluate, or results cannot be read or compared."""
+
+
+class DatasetError(TurnwiseError):
+    """A data set is missing, too small, or not in the expected layout."""
+
+
+class SearchError(TurnwiseError):
+    """Vectors, answers or conversations cannot be indexed or searched."""
+
+
+class IntentError(TurnwiseError):
+    """An intent classifier cannot be fitted, used or stored as requested."""
+
+
+class MapError(TurnwiseError):
+    """A map cannot be made, read, written or labelled."""
+
+
+class ProjectError(TurnwiseError):
+    """The files of a project cannot be read or written."""
+
+
+class ServeError(TurnwiseError):
+    """The service cannot start or reload."""
+
+
+class MissingPackageError(TurnwiseError, ImportError):
+    """A package of an extra is not installed; the message says how to install it."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import MissingPackageError
 
 #: The extra of turnwise that installs a package, by the name that it is imported by.
 EXTRAS = {
@@ -22,10 +22,6 @@ EXTRAS = {
     "tensorboard": "track",
     "sentence_transformers": "compare",
 }
-
-
-class MissingPackageError(TurnwiseError, ImportError):
-    """A package of an extra is not installed; the message says how to install it."""
 
 
 @contextmanager

@@ -12,12 +12,8 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import ProjectError
 from turnwise.core.files import sync_to_disk
-
-
-class JournalError(TurnwiseError):
-    """A journal cannot be opened, read or written."""
 
 
 class Journal:
@@ -27,7 +23,7 @@ class Journal:
         """Open a journal, or create it.
 
         Raises:
-            JournalError: if another process has it open, or a line other than the last cannot be read.
+            ProjectError: if another process has it open, or a line other than the last cannot be read.
         """
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +31,7 @@ class Journal:
         try:
             self._lock.acquire()
         except Timeout:
-            raise JournalError(
+            raise ProjectError(
                 f"{path} is open in another process: stop that process, or give this one a folder of its own"
             ) from None
         is_new = not path.exists()
@@ -52,7 +48,7 @@ class Journal:
         """Write changes, with one sync for all of them; when this returns, they are on disk.
 
         Raises:
-            JournalError: if writing fails; the journal is then unchanged.
+            ProjectError: if writing fails; the journal is then unchanged.
         """
         lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries).encode()
         size = os.fstat(self._file).st_size
@@ -63,7 +59,7 @@ class Journal:
             os.fsync(self._file)
         except OSError as error:
             os.ftruncate(self._file, size)
-            raise JournalError(f"cannot write {self.path}: {error}") from error
+            raise ProjectError(f"cannot write {self.path}: {error}") from error
         self.entries += map(dict, entries)
 
     def clear(self) -> None:
@@ -108,5 +104,5 @@ def _parse_entries(lines: bytes, path: Path) -> list[dict[str, Any]]:
         try:
             entries.append(json.loads(line))
         except ValueError as error:
-            raise JournalError(f"{path}, line {number} is not JSON ({error}): repair or remove that line") from error
+            raise ProjectError(f"{path}, line {number} is not JSON ({error}): repair or remove that line") from error
     return entries

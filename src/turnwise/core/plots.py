@@ -16,22 +16,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import MissingPackageError
 from turnwise.core.text import shorten_text
 
 BLACK, BLUE, RED = "#222222", "#1f4e79", "#b3261e"
 _COLOURS = (BLUE, RED, "#2e7d32", "#7b1fa2", "#b26a00", "#00838f")
 
 
-class MissingPlotsError(TurnwiseError):
-    """A chart was requested but matplotlib is not installed."""
-
-
 def write_chart(path: Path, draw: Callable[[], str]) -> None:
     """Write a chart to a file, or warn that matplotlib is missing: no work is lost for want of a picture."""
     try:
         path.write_text(draw(), encoding="utf-8")
-    except MissingPlotsError as error:
+    except MissingPackageError as error:
         warnings.warn(f"{path} is not drawn: {error}", stacklevel=2)
 
 
@@ -134,12 +130,12 @@ def chart_style(parameters: Any = None) -> Iterator[None]:
     """Draw in the style of all charts; `parameters` maps names of matplotlib's rcParams to other values.
 
     Raises:
-        MissingPlotsError: if matplotlib is not installed.
+        MissingPackageError: if matplotlib is not installed.
     """
     try:
         import matplotlib
     except ImportError:
-        raise MissingPlotsError("plots need matplotlib: pip install 'turnwise[plots]'") from None
+        raise MissingPackageError("plots need matplotlib: pip install 'turnwise[plots]'") from None
     with as_file(files("turnwise.core") / "plots.mplstyle") as style, matplotlib.rc_context(parameters, str(style)):
         yield
 

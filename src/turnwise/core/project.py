@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from turnwise.core.errors import TurnwiseError, did_you_mean
+from turnwise.core.errors import ProjectError, did_you_mean
 from turnwise.core.files import write_atomic
 from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.options import OptionError, convert_option
@@ -22,10 +22,6 @@ _HEADER = """\
 # A turnwise project. Inside this folder, commands such as `turnwise serve`, `turnwise map` and `turnwise intents fit`
 # need no paths. `turnwise start LOG` adds a newer log, read in the way that is described here.
 """
-
-
-class ProjectError(TurnwiseError):
-    """A project cannot be read or made."""
 
 
 @dataclass(frozen=True, slots=True)

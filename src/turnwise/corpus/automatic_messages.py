@@ -18,8 +18,8 @@ from itertools import groupby
 import numpy as np
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.fingerprints import FingerprintBuckets, text_fingerprint
-from turnwise.corpus.source import CorpusError
 
 MIN_WORDS = 5
 MIN_CONVERSATIONS = 20

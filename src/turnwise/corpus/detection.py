@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyarrow import ArrowException
 
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.json_paths import select
 from turnwise.corpus.readers.message_logs import ROLE_WORDS
 from turnwise.corpus.readers.times import parse_time
 from turnwise.corpus.readers.zip_exports import unpacked
 from turnwise.corpus.sniffing import DETECT
-from turnwise.corpus.source import CorpusError, CorpusSource
+from turnwise.corpus.source import CorpusSource
 from turnwise.corpus.store import is_store
 
 #: Files of a folder that are looked at.

@@ -20,19 +20,15 @@ from typing import Any
 
 import httpx
 
+from turnwise.core.errors import CorpusError
 from turnwise.core.files import sha256, sync_to_disk, write_atomic
 from turnwise.core.progress import Progress
 from turnwise.corpus.registry import SUMS, Download
-from turnwise.corpus.source import CorpusError
 
 #: The longest pause between two attempts, in seconds; if a server requests a longer one, the download fails.
 MAX_PAUSE = 60.0
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
-
-
-class FetchError(CorpusError):
-    """A file could not be fetched; the message says which one, why, and what to do."""
 
 
 class _InterruptedError(Exception):
@@ -77,7 +73,7 @@ class FileDownload:
                     "The expected sum is that of an earlier fetch, so the publisher has changed the file; to use it, "
                     f"remove the line of {self.target.name} from {self._sums} and run the same command again"
                 )
-            raise FetchError(
+            raise CorpusError(
                 f"{self.url} has the wrong checksum: SHA-256 {checksum}, expected {expected}. It was moved to "
                 f"{self._corrupt} and is not used. {advice}"
             )
@@ -133,7 +129,7 @@ class FileDownload:
                 # restarts bring bytes, but a server that never resumes must not be asked forever
                 if failures >= attempts or self._restarts >= attempts:
                     total = self._read_state().get("total") or "an unknown number of"
-                    raise FetchError(
+                    raise CorpusError(
                         f"{self.url} could not be fetched: {error}. {self._size()} of {total} bytes are in "
                         f"{self._part} and are kept: run the same command again to resume"
                     ) from error
@@ -156,7 +152,7 @@ class FileDownload:
             with self._client.stream("GET", self.url, headers=headers) as response:
                 self._receive(response, size, state)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as error:
-            raise FetchError(f"{self.url!r} is not a valid URL, or redirects to one that is not: {error}") from error
+            raise CorpusError(f"{self.url!r} is not a valid URL, or redirects to one that is not: {error}") from error
         except httpx.TimeoutException as error:
             raise _InterruptedError("the server sent nothing for too long") from error
         except httpx.HTTPError as error:
@@ -207,7 +203,7 @@ class FileDownload:
             advice = f"It requests a pause of {pause:.0f} seconds: run the same command again after that to resume"
         elif code in (401, 403):
             advice = f"It may require a login or a licence: download it manually to {self.target} and run this again"
-        return FetchError(f"{self.url} answered {status}. {advice}")
+        return CorpusError(f"{self.url} answered {status}. {advice}")
 
 
 def _is_same_version(old: dict[str, Any], new: dict[str, Any]) -> bool:

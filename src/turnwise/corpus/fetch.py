@@ -21,9 +21,10 @@ from pathlib import Path, PurePosixPath
 import httpx
 from filelock import FileLock, Timeout
 
+from turnwise.core.errors import CorpusError
 from turnwise.core.files import read_json, write_atomic
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.download import FetchError, FileDownload
+from turnwise.corpus.download import FileDownload
 from turnwise.corpus.registry import OWN_SUFFIXES, SUMS, Download
 
 _LOCK = ".lock"
@@ -56,13 +57,13 @@ def fetch(
         pause: seconds before the second attempt; doubled for each further one that brings no bytes.
 
     Raises:
-        FetchError: if a file cannot be fetched, verified or unpacked. What has arrived is kept: the same call resumes.
+        CorpusError: if a file cannot be fetched, verified or unpacked. What has arrived is kept: the same call resumes.
     """
     if attempts < 1:
         raise ValueError(f"attempts must be at least 1, got {attempts}")
     names = [download.file_name for download in downloads]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise FetchError(f"several downloads are called {', '.join(repeated)}: give each its own `name`")
+        raise CorpusError(f"several downloads are called {', '.join(repeated)}: give each its own `name`")
     reserved = {SUMS, _LOCK, *(name + suffix for name in names for suffix in ("", *OWN_SUFFIXES))}
     lock = destination / _LOCK
     headers = {"User-Agent": "turnwise", "Accept-Encoding": "identity"}
@@ -79,12 +80,12 @@ def fetch(
             finally:
                 lock.unlink(missing_ok=True)
     except Timeout as error:
-        raise FetchError(f"{destination}: another process is fetching into this folder; wait for it") from error
+        raise CorpusError(f"{destination}: another process is fetching into this folder; wait for it") from error
     except OSError as error:  # of the file system: those of the network are no OSErrors in httpx
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             advice = "What has arrived is kept: free some space and run the same command again to resume"
-            raise FetchError(f"{destination}: no space left on the disk. {advice}") from error
-        raise FetchError(f"{destination}: {error}. Fix that and run the same command again") from error
+            raise CorpusError(f"{destination}: no space left on the disk. {advice}") from error
+        raise CorpusError(f"{destination}: {error}. Fix that and run the same command again") from error
     return [destination / name for name in names]
 
 
@@ -101,7 +102,7 @@ def _unpack(file: FileDownload, checksum: str, reserved: Collection[str], progre
         files = _move_files(unpacking, archive.parent)
         write_atomic(unpacked, json.dumps({"sha256": checksum, "files": files}))
     except tarfile.FilterError as error:
-        raise FetchError(f"{archive} was not unpacked: {error}") from error
+        raise CorpusError(f"{archive} was not unpacked: {error}") from error
     except (*_DAMAGED_ARCHIVE, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # not damaged data of gzip or bz2
             raise
@@ -109,7 +110,7 @@ def _unpack(file: FileDownload, checksum: str, reserved: Collection[str], progre
         if file.publisher_sum is None:  # it may be an error page: the next fetch must not keep it
             advice = f"It was moved to {file.discard()}: inspect it, or run the same command again to fetch it afresh"
         reason = str(error) or type(error).__name__
-        raise FetchError(f"{archive}, fetched from {file.url}, cannot be unpacked: {reason}. {advice}") from error
+        raise CorpusError(f"{archive}, fetched from {file.url}, cannot be unpacked: {reason}. {advice}") from error
     finally:
         shutil.rmtree(unpacking, ignore_errors=True)
 
@@ -129,9 +130,9 @@ def _extract(archive: Path, folder: Path, reserved: Collection[str], progress: P
     def check(name: str) -> None:
         first, *_ = parts = PurePosixPath(name.replace("\\", "/")).parts or (".",)
         if first == "/" or ".." in parts or re.match(r"[A-Za-z]:", first):
-            raise FetchError(f"{archive} was not unpacked: its member {name!r} would be outside {archive.parent}")
+            raise CorpusError(f"{archive} was not unpacked: its member {name!r} would be outside {archive.parent}")
         if first in reserved:
-            raise FetchError(
+            raise CorpusError(
                 f"{archive} was not unpacked: its member {name!r} would overwrite {archive.parent / first}"
             )
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import Dialogue, Slot, Turn
-from turnwise.core.errors import did_you_mean
+from turnwise.core.errors import CorpusError, did_you_mean
 from turnwise.corpus.automatic_messages import DEFAULT_FRACTION, AutomaticMessages, message_form
 from turnwise.corpus.email_quotes import email_quote_edits
 from turnwise.corpus.fingerprints import FingerprintSet, text_fingerprint
@@ -28,7 +28,7 @@ from turnwise.corpus.holes import HolePolicy, remove_turns
 from turnwise.corpus.markup import html_edits, markdown_edits
 from turnwise.corpus.masking import Masker, Masking
 from turnwise.corpus.personal_data import FINDERS
-from turnwise.corpus.source import EXCERPT_LENGTH, CorpusError
+from turnwise.corpus.source import EXCERPT_LENGTH
 from turnwise.corpus.spool import spool
 from turnwise.corpus.text_edits import Edit, edit_turn
 

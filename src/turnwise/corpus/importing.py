@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.holes import HolePolicy
 from turnwise.corpus.hygiene import MASK, is_mask, make_step, plan_steps
 from turnwise.corpus.masking import Masker, Masking
 from turnwise.corpus.registry import get_reader
-from turnwise.corpus.source import CorpusCounts, CorpusError, CorpusSource, Rejection
+from turnwise.corpus.source import CorpusCounts, CorpusSource, Rejection
 from turnwise.corpus.splits import SplitPlan
 from turnwise.corpus.spool import spool
 from turnwise.corpus.store import Store, StoreWriter, provenance

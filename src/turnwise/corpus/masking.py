@@ -10,18 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from turnwise.core.errors import CorpusError
 from turnwise.core.imports import import_object
 from turnwise.corpus.personal_data import FINDERS, KINDS, TRIGGER
 from turnwise.corpus.personal_data.context import Finder, replace_lookalikes
 from turnwise.corpus.personal_data.phones import make_phone_finder
-from turnwise.corpus.source import CorpusError
 
 #: A named-entity recogniser: returns (start, end, label) for a text.
 EntityRecogniser = Callable[[str], Iterable[tuple[int, int, str]]]
-
-
-class MaskingError(CorpusError):
-    """A masking option is invalid."""
 
 
 class Match(NamedTuple):
@@ -63,7 +59,7 @@ class Masker:
         self._finders = {kind: _make_finder(kind, pattern) for kind, pattern in masking.patterns.items()}
         for kind in masking.kinds:
             if kind not in KINDS:
-                raise MaskingError(f"cannot mask {kind!r}: choose from {', '.join(KINDS)}")
+                raise CorpusError(f"cannot mask {kind!r}: choose from {', '.join(KINDS)}")
         self._finders |= {kind: finder for kind, finder in FINDERS.items() if kind in masking.kinds}
         if "phone" in masking.kinds:
             self._finders["phone"] = make_phone_finder(_check_regions(masking.regions))
@@ -111,9 +107,9 @@ def _make_finder(kind: str, pattern: str) -> Finder:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise MaskingError(f"the pattern for {kind!r} is not a valid regular expression: {error}") from None
+        raise CorpusError(f"the pattern for {kind!r} is not a valid regular expression: {error}") from None
     if compiled.match(""):
-        raise MaskingError(f"the pattern for {kind!r} matches the empty text: {pattern}")
+        raise CorpusError(f"the pattern for {kind!r} matches the empty text: {pattern}")
     return _pattern_finder(compiled)
 
 
@@ -121,7 +117,7 @@ def _list_finder(kind: str, texts: Sequence[str]) -> Finder:
     """Return the finder of a user's list of texts; longer ones come first."""
     entries = sorted({" ".join(each.split()) for each in texts if each.strip()}, key=len, reverse=True)
     if not entries:
-        raise MaskingError(f"the list for {kind!r} is empty")
+        raise CorpusError(f"the list for {kind!r} is empty")
     words = "|".join(r"\s+".join(map(re.escape, entry.split())) for entry in entries)
     return _pattern_finder(re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE))
 
@@ -135,7 +131,7 @@ def _check_regions(regions: Sequence[str]) -> tuple[str, ...]:
 
     for region in regions:
         if region.upper() not in SUPPORTED_REGIONS:
-            raise MaskingError(f"there is no region {region!r}: use two-letter country codes such as DE, GB or US")
+            raise CorpusError(f"there is no region {region!r}: use two-letter country codes such as DE, GB or US")
     return tuple(region.upper() for region in regions)
 
 
@@ -149,7 +145,7 @@ def read_list(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise MaskingError(f"{path} cannot be read as a list of texts in UTF-8: {error}") from None
+        raise CorpusError(f"{path} cannot be read as a list of texts in UTF-8: {error}") from None
 
 
 def load_recogniser(name: str) -> EntityRecogniser:
@@ -157,5 +153,5 @@ def load_recogniser(name: str) -> EntityRecogniser:
     try:
         recogniser: EntityRecogniser = import_object(name)
     except ImportError as error:
-        raise MaskingError(str(error)) from None
+        raise CorpusError(str(error)) from None
     return recogniser

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import CorpusError
 from turnwise.core.files import write_tensors
 from turnwise.corpus.fingerprints import text_fingerprint
 
@@ -43,10 +43,6 @@ _NOT_IN_WORDS = re.compile(r"[\W_]+")
 
 Hashes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
-
-
-class MembershipError(TurnwiseError):
-    """A file of training data filters cannot be read."""
 
 
 def comparison_key(text: str) -> str:
@@ -212,10 +208,10 @@ class TrainingData:
             with safe_open(path, "np") as file:
                 metadata = file.metadata() or {}
                 if (version := metadata.get("version")) != _VERSION:
-                    raise MembershipError(f"{path} has version {version}, not {_VERSION}: update turnwise")
+                    raise CorpusError(f"{path} has version {version}, not {_VERSION}: update turnwise")
                 filters = {name: BloomFilter(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
-            raise MembershipError(f"{path} is damaged: {error}. Delete it; leakage can then not be checked") from error
+            raise CorpusError(f"{path} is damaged: {error}. Delete it; leakage can then not be checked") from error
         texts, pairs = (
             tuple(filters[name] for name in sorted(filters) if name.startswith(kind)) for kind in ("texts.", "pairs.")
         )

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.source import CorpusError, Rejection
+from turnwise.core.errors import CorpusError
+from turnwise.corpus.source import Rejection
 from turnwise.corpus.store import REJECTED, Store, StoreWriter, provenance
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.membership import (
     DIALOGUES_PER_BLOCK,
@@ -24,7 +25,6 @@ from turnwise.corpus.membership import (
     hash_blocks,
     hash_dialogues,
 )
-from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Store, StoreWriter, derived_provenance
 
 Item = TypeVar("Item")

@@ -14,10 +14,10 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.errors import did_you_mean
+from turnwise.core.errors import CorpusError, did_you_mean
 from turnwise.corpus.holes import HolePolicy
 from turnwise.corpus.sniffing import DETECT
-from turnwise.corpus.source import CorpusCounts, CorpusError, CorpusSource
+from turnwise.corpus.source import CorpusCounts, CorpusSource
 
 #: The file, in the folder of a download, with the checksums of all complete files.
 SUMS = "SHA256SUMS"

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import IO, Any, Literal, Self, TypeVar
 
 from turnwise.core.dialogue import Dialogue, Slot, Turn, peer
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.holes import HolePolicy, apply_hole_policy
 from turnwise.corpus.sniffing import (
     DETECT,
@@ -50,10 +50,6 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 
 _Record = TypeVar("_Record")
 _RejectionKind = Literal["file", "dialogue", "turn", "slot"]
-
-
-class CorpusError(TurnwiseError):
-    """The input or the store cannot be used; the message says what is wrong, where, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

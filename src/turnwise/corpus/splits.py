@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from turnwise.corpus.source import CorpusError
+from turnwise.core.errors import CorpusError
 
 SPLITS = ("train", "valid", "test")
 

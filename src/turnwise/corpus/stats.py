@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.errors import CorpusError
 from turnwise.core.plots import line_chart
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.corpus.fingerprints import FingerprintBuckets
 from turnwise.corpus.readers.responses import read_candidates
-from turnwise.corpus.source import CorpusError, CorpusSource, Rejection
+from turnwise.corpus.source import CorpusSource, Rejection
 from turnwise.corpus.store import Corpus
 
 #: DSE takes a pair of consecutive turns if both have more words than this.

@@ -25,11 +25,11 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.errors import did_you_mean
+from turnwise.core.errors import CorpusError, did_you_mean
 from turnwise.core.files import read_json, sha256, sync_to_disk
 from turnwise.corpus.hygiene import merge_speakers
 from turnwise.corpus.rows import SCHEMA, RowGroupBuilder, dialogues_from_batch
-from turnwise.corpus.source import CorpusCounts, CorpusError, Rejection
+from turnwise.corpus.source import CorpusCounts, Rejection
 from turnwise.version import __version__
 
 FORMAT = 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.source import CSV_DELIMITERS, allow_long_csv_cells
 
 #: Suffixes of files with columns.
@@ -19,10 +19,6 @@ TEXT_FILE_SUFFIXES = (".txt", *TABLE_SUFFIXES)
 
 #: Lone surrogates, which JSON can represent and UTF-8 cannot.
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-class TableFileError(TurnwiseError):
-    """A table cannot be read; the message says where, why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +37,13 @@ class TableRow:
         return f"{self.path}, {'row' if _suffix(self.path) == '.parquet' else 'line'} {self.line:,}"
 
     def text(self, column: str) -> str:
-        """Return the text in a column; raise a TableFileError if it is missing, or not a valid string."""
+        """Return the text in a column; raise a CorpusError if it is missing, or not a valid string."""
         value = self.values.get(column)
         if not isinstance(value, str):
             given = "nothing" if value is None else f"{value!r:.40}"
-            raise TableFileError(f"{self.where}: {column!r} must be a text, got {given}: add one, or remove the row")
+            raise CorpusError(f"{self.where}: {column!r} must be a text, got {given}: add one, or remove the row")
         if _LONE_SURROGATE.search(value):
-            raise TableFileError(f"{self.where}: {column!r} contains a lone surrogate (half a character): correct it")
+            raise CorpusError(f"{self.where}: {column!r} contains a lone surrogate (half a character): correct it")
         return value
 
     def optional_text(self, column: str) -> str:
@@ -56,9 +52,9 @@ class TableRow:
 
 
 def check_suffix(path: Path, suffixes: Sequence[str]) -> None:
-    """Raise a TableFileError if a file has none of these suffixes."""
+    """Raise a CorpusError if a file has none of these suffixes."""
     if _suffix(path) not in suffixes:
-        raise TableFileError(f"{path} has none of the suffixes {', '.join(suffixes)}: use a file of one of these types")
+        raise CorpusError(f"{path} has none of the suffixes {', '.join(suffixes)}: use a file of one of these types")
 
 
 def read_rows(
@@ -68,7 +64,7 @@ def read_rows(
     suffixes: Sequence[str] = TABLE_SUFFIXES,
     hint: str = "Give the right one that name",
 ) -> Iterator[TableRow]:
-    """Yield the rows of a file in order, one at a time; an invalid row raises a TableFileError when it is reached.
+    """Yield the rows of a file in order, one at a time; an invalid row raises a CorpusError when it is reached.
 
     A line of a .txt file, and a JSON line that is a string, is the value of the first column. A JSON object may lack
     all columns but the first. Blank lines are rows only in a .txt file.
@@ -93,9 +89,9 @@ def read_rows(
                 yield from _read_csv(path, CSV_DELIMITERS[suffix], columns, optional, hint)
     except UnicodeDecodeError:
         line = _first_undecodable_line(path)
-        raise TableFileError(f"{path}, line {line:,} is not UTF-8: save the file as UTF-8") from None
+        raise CorpusError(f"{path}, line {line:,} is not UTF-8: save the file as UTF-8") from None
     except OSError as error:
-        raise TableFileError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise CorpusError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _suffix(path: Path) -> str:
@@ -117,11 +113,11 @@ def _read_json_lines(path: Path, column: str, hint: str) -> Iterator[TableRow]:
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise TableFileError(f"{where} is not JSON: {error}") from None
+                raise CorpusError(f"{where} is not JSON: {error}") from None
             if isinstance(value, str):
                 value = {column: value}
             if not isinstance(value, dict):
-                raise TableFileError(f'{where} is neither an object such as {{"{column}": …}} nor a string')
+                raise CorpusError(f'{where} is neither an object such as {{"{column}": …}} nor a string')
             _check_columns(where, list(value), [column], hint)
             yield TableRow(path, number, value)
 
@@ -141,9 +137,9 @@ def _read_parquet(path: Path, columns: Sequence[str], optional: Sequence[str], h
                     number += 1
                     yield TableRow(path, number, values)
     except ArrowException as error:
-        raise TableFileError(f"{path} cannot be read: {error}") from error
+        raise CorpusError(f"{path} cannot be read: {error}") from error
     except UnicodeDecodeError:
-        raise TableFileError(f"{path} has a text that is not UTF-8, after row {number:,}: write it again") from None
+        raise CorpusError(f"{path} has a text that is not UTF-8, after row {number:,}: write it again") from None
 
 
 def _read_csv(
@@ -157,14 +153,14 @@ def _read_csv(
             _check_columns(str(path), present, columns, hint, optional)
             for values in rows:
                 if any(values.pop(None, ())):  # an unquoted delimiter would cut off the end of a text
-                    raise TableFileError(
+                    raise CorpusError(
                         f"{path}, line {rows.line_num:,} has more fields than the {len(present)} of the header: "
                         f"put quotation marks around texts that contain {delimiter!r}"
                     )
                 yield TableRow(path, rows.line_num, values)
         except csv.Error as error:
             # line_num is the line before the row, which without a closing quotation mark extends to the end of the file
-            raise TableFileError(
+            raise CorpusError(
                 f"{path}, line {rows.line_num + 1:,} is not a valid row: {error}; "
                 "put quotation marks around a whole field, and double those inside it"
             ) from None
@@ -176,10 +172,10 @@ def _check_columns(
     for column in columns:
         if column not in present:
             names = ", ".join(map(repr, present)) or "none"
-            raise TableFileError(f"{where} has no column {column!r}; it has {names}. {hint}")
+            raise CorpusError(f"{where} has no column {column!r}; it has {names}. {hint}")
     for column in (*columns, *optional):
         if present.count(column) > 1:
-            raise TableFileError(f"{where} has {present.count(column)} columns {column!r}: rename all but one")
+            raise CorpusError(f"{where} has {present.count(column)} columns {column!r}: rename all but one")
 
 
 def _first_undecodable_line(path: Path) -> int:
@@ -190,4 +186,4 @@ def _first_undecodable_line(path: Path) -> int:
                 line.decode()
             except UnicodeDecodeError:
                 return number
-    raise TableFileError(f"{path} changed while it was read: try again")
+    raise CorpusError(f"{path} changed while it was read: try again")

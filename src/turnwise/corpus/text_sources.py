@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import CorpusError
 from turnwise.core.files import sha256
-from turnwise.corpus.source import CorpusError
 from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, check_suffix, read_rows
 
 if TYPE_CHECKING:

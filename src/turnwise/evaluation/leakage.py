@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from turnwise.core.errors import DatasetError
 from turnwise.corpus.membership import HashedDialogues, Hashes, Mask, TrainingData, hash_dialogues
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import QuestionData
-from turnwise.evaluation.datasets.dataset import DatasetError, SplitData
+from turnwise.evaluation.datasets.dataset import SplitData
 from turnwise.evaluation.datasets.dialogue_labels import ActionExample, InferenceExample
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.datasets.retrieval import RetrievalQuery

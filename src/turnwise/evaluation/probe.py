@@ -7,11 +7,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import cast
 
+from turnwise.core.errors import DatasetError
 from turnwise.core.types import SupportsEncode, SupportsScore
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.corpus.store import is_store
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, candidate_datasets
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import (
     IntentData,
     has_store_intents,

@@ -11,10 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import DatasetError, EvaluationError, MissingPackageError
 from turnwise.core.files import read_json, write_json
-from turnwise.core.plots import MissingPlotsError
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import MetricRow, Outcome, metric_rows
 from turnwise.evaluation.tables import ResultTable
 from turnwise.version import describe_environment
@@ -31,10 +29,6 @@ _SCHEMA = pa.schema(
         ("values", pa.list_(pa.float32())),
     ]
 )
-
-
-class ResultsError(TurnwiseError):
-    """Results cannot be read or compared."""
 
 
 def evaluation_environment() -> dict[str, str]:
@@ -67,14 +61,14 @@ class Results:
     plots: dict[str, str] = field(default_factory=dict)  # SVG plots by file name
 
     def add(self, outcomes: Sequence[Outcome], seen: str | None = None) -> None:
-        """Add metrics; raises ResultsError if one of that key is there already, as files could not hold both.
+        """Add metrics; raises EvaluationError if one of that key is there already, as files could not hold both.
 
         `seen` says how many of their test examples the model has seen in training.
         """
         keys = {outcome.key for outcome in self.outcomes}
         for outcome in outcomes:
             if outcome.key in keys:
-                raise ResultsError(f"two metrics are named {', '.join(outcome.key)}: give them different settings")
+                raise EvaluationError(f"two metrics are named {', '.join(outcome.key)}: give them different settings")
             keys.add(outcome.key)
         self.outcomes += outcomes
         self.rows += [replace(row, seen=seen) for row in metric_rows(outcomes)]
@@ -83,7 +77,7 @@ class Results:
         """Add a plot under its file name, or the reason why it cannot be drawn to the facts."""
         try:
             self.plots[name] = draw()
-        except (DatasetError, MissingPlotsError) as error:
+        except (DatasetError, MissingPackageError) as error:
             self.facts.setdefault("plots left out", {})[name] = str(error)
 
     def content(self) -> dict[str, Any]:
@@ -139,12 +133,12 @@ def write_outcomes(path: Path, outcomes: Sequence[Outcome]) -> None:
 
 
 def read_outcomes(path: Path) -> list[Outcome]:
-    """Read a file of `write_outcomes`; raises ResultsError if it is missing or invalid."""
+    """Read a file of `write_outcomes`; raises EvaluationError if it is missing or invalid."""
     _require_file(path)
     try:
         table = pq.read_table(path, columns=_SCHEMA.names).select(_SCHEMA.names)
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise ResultsError(f"{path} does not hold outcomes; evaluate again: {error}") from None
+        raise EvaluationError(f"{path} does not hold outcomes; evaluate again: {error}") from None
     runs: dict[tuple[Any, ...], list[np.ndarray[Any, np.dtype[np.float32]]]] = {}
     for line, values in zip(table.drop_columns(["values"]).to_pylist(), table.column("values"), strict=True):
         key = tuple(line[name] for name in (*_KEY, "statistic", "scale"))
@@ -163,17 +157,17 @@ def write_results(results: Results, folder: Path) -> None:
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """Read `results.json`; raises ResultsError if it is missing or invalid."""
+    """Read `results.json`; raises EvaluationError if it is missing or invalid."""
     _require_file(path)
     try:
         content = read_json(path)
     except ValueError as error:
-        raise ResultsError(f"{path} does not hold results; evaluate again: {error}") from None
+        raise EvaluationError(f"{path} does not hold results; evaluate again: {error}") from None
     if not isinstance(content, dict) or not {"rows", "data"} <= content.keys():
-        raise ResultsError(f"{path} does not hold results; evaluate again")
+        raise EvaluationError(f"{path} does not hold results; evaluate again")
     return content
 
 
 def _require_file(path: Path) -> None:
     if not path.is_file():
-        raise ResultsError(f"{path} does not exist: give a folder that `turnwise evaluate --out` wrote")
+        raise EvaluationError(f"{path} does not exist: give a folder that `turnwise evaluate --out` wrote")

@@ -8,14 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import TurnwiseError, did_you_mean
+from turnwise.core.errors import CorpusError, DatasetError, EvaluationError, TrainingError, did_you_mean
 from turnwise.core.files import read_json, write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.membership import TrainingData
-from turnwise.corpus.slots.detectors import DetectorError
-from turnwise.corpus.source import CorpusError
-from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
-from turnwise.evaluation.datasets.retrieval import ConstructionError
+from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS, Effort, Protocol, ProtocolInput, task_names
 from turnwise.evaluation.leakage import Leakage, describe_training_data, find_leakage, without_seen
 from turnwise.evaluation.metrics import Outcome
@@ -23,15 +20,10 @@ from turnwise.evaluation.results import Results, evaluation_environment, read_ou
 from turnwise.evaluation.suites import SUITES, Suite
 from turnwise.models.loading import ModelUnderTest, load_model, with_reranker, wrap_model
 from turnwise.models.vector_cache import VectorCache
-from turnwise.training import TrainingError
 from turnwise.version import __version__
 
 #: Increased whenever a protocol changes what it measures, so that cached outcomes of an older one are not reused.
 _REVISION = 3
-
-
-class EvaluationError(TurnwiseError):
-    """There is nothing to evaluate, or no data to evaluate on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +107,7 @@ def evaluate(
             seen = f"{job.dataset.name}: {leakage.summary()}" if leakage is not None and affected else None
             results.add(runner.run(job), seen)
         # there are too few examples for this protocol, or a detector's model is not installed: continue with the others
-        except (DatasetError, CorpusError, ConstructionError, TrainingError, DetectorError) as error:
+        except (DatasetError, CorpusError, TrainingError) as error:
             left_out[f"{job.name}, {job.dataset.name}"] = str(error)
     progress(f"{results.suite}: done", len(jobs), len(jobs))
     results.data = runner.describe_datasets(jobs)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.errors import EvaluationError
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.metrics import (
@@ -20,7 +21,7 @@ from turnwise.evaluation.metrics import (
     confidence_interval,
     lower_is_better,
 )
-from turnwise.evaluation.results import Results, ResultsError
+from turnwise.evaluation.results import Results
 from turnwise.models.loading import ModelUnderTest
 
 #: A metric on any data set: task, setting, metric.
@@ -129,7 +130,7 @@ class SummaryResult:
     def difference(self, other: "SummaryResult") -> tuple[float, float, float]:
         """Return by how much this mean exceeds the other, with the 95% confidence interval of the paired difference."""
         if reason := self.why_not_paired(other):
-            raise ResultsError(f"{self.suite}, {self.name} cannot be compared: {reason}")
+            raise EvaluationError(f"{self.suite}, {self.name} cannot be compared: {reason}")
         return self.value - other.value, *confidence_interval(self.bootstrap - other.bootstrap)
 
 

@@ -5,11 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.errors import DatasetError
 from turnwise.corpus.overlap import TextCollection
 from turnwise.corpus.store import is_store, read_corpus
 from turnwise.evaluation.datasets.candidates import QuestionData
 from turnwise.evaluation.datasets.conversations import ConversationData
-from turnwise.evaluation.datasets.dataset import SPLITS, Dataset, DatasetError
+from turnwise.evaluation.datasets.dataset import SPLITS, Dataset
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS
 from turnwise.evaluation.leakage import example_dialogues

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from turnwise.core.dialogue import Conversation, Dialogue, turn_texts
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import ModelError
 from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.inputs import AuxiliaryTask, MarkedInput, marked_input
 
@@ -33,10 +33,6 @@ _MIN_SCORE = 1e-12
 _Order = tuple[int, ...]
 
 _Probabilities = npt.NDArray[np.float64]
-
-
-class CoherenceError(TurnwiseError):
-    """A conversation has too few turns, or is not a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,10 +279,10 @@ def _check_texts(dialogue: Conversation, minimum: int) -> list[str]:
     try:
         texts = turn_texts(dialogue)
     except (TypeError, ValueError) as error:
-        raise CoherenceError(str(error)) from None
+        raise ModelError(str(error)) from None
     if len(texts) < minimum:
         name = f"dialogue {dialogue.id!r}" if isinstance(dialogue, Dialogue) else "a conversation"
-        raise CoherenceError(f"{name} has {len(texts)} turn{'s' * (len(texts) != 1)}: {minimum} or more are needed")
+        raise ModelError(f"{name} has {len(texts)} turn{'s' * (len(texts) != 1)}: {minimum} or more are needed")
     return texts
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from turnwise.core.dialogue import USER, Slot, Turn
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json, write_atomic, write_tensors
 from turnwise.core.types import Vectors
 from turnwise.corpus.slots.detectors import Detector, detector_from_json
@@ -39,10 +39,6 @@ _BLOCK = 4_096
 
 _SETTINGS_FILE = "compression.json"
 _TENSORS_FILE = "compression.safetensors"
-
-
-class CompressionError(TurnwiseError):
-    """Vectors cannot be moved towards templates as requested."""
 
 
 def project_templates(vectors: Tensor, layer: PoolerLayer | None) -> Tensor:
@@ -106,14 +102,12 @@ class Compression(nn.Module):
         """Change λ or the source of templates, and check them."""
         weight, source = self.template_weight if template_weight is None else template_weight, source or self.source
         if not 0 <= weight <= 1:
-            raise CompressionError(
-                f"λ must be between 0 (the utterance alone) and 1 (the template alone), got {weight}"
-            )
+            raise ModelError(f"λ must be between 0 (the utterance alone) and 1 (the template alone), got {weight}")
         if source not in TEMPLATE_SOURCES:
-            raise CompressionError(f"templates cannot be {source!r}: choose from {', '.join(TEMPLATE_SOURCES)}")
+            raise ModelError(f"templates cannot be {source!r}: choose from {', '.join(TEMPLATE_SOURCES)}")
         if source not in self.sources:
             missing = "detector" if source == "detected" else "templates"
-            raise CompressionError(
+            raise ModelError(
                 f"templates cannot be {source}: the model has no {missing}; choose from {', '.join(self.sources)}"
             )
         self.template_weight, self.source = weight, source
@@ -127,7 +121,7 @@ class Compression(nn.Module):
         if source == "given":
             slots = [turn.slots if isinstance(turn, Turn) else () for turn in turns]
         elif self.detector is None:
-            raise CompressionError("templates cannot be detected: the model has no detector")
+            raise ModelError("templates cannot be detected: the model has no detector")
         else:
             slots = self.detector.find_all([turn.text if isinstance(turn, Turn) else turn for turn in turns])
         templates = map(self._template, turns, slots)
@@ -206,7 +200,7 @@ class Compression(nn.Module):
     def load(cls, folder: Path) -> "Compression":
         """Read what `save` has written."""
         if not (folder / _SETTINGS_FILE).is_file():
-            raise CompressionError(
+            raise ModelError(
                 f"{folder} does not exist: semantic compression needs a model trained on templates (objective tadse)"
             )
         settings = read_json(folder / _SETTINGS_FILE)

@@ -31,12 +31,11 @@ from torch.nn.functional import embedding_bag, kl_div, normalize
 from transformers import PreTrainedTokenizerFast
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import CorpusError, ModelError
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
 from turnwise.core.types import Vectors
-from turnwise.corpus.source import CorpusError
 from turnwise.models.backbone.exported import ExportedTokenizer
 from turnwise.models.backbone.inputs import tokenise
 from turnwise.models.backbone.ragged import RaggedTokens
@@ -74,10 +73,6 @@ _MIN_PHRASE_COUNT, _MAX_PHRASES = 10, 20_000
 #: The maximum number of words of a phrase, and what a word is: letters, possibly with apostrophes between them.
 _MAX_PHRASE_WORDS = 4
 _PHRASE_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-
-
-class DistillationError(TurnwiseError):
-    """An encoder cannot be distilled."""
 
 
 def sample_corpora(
@@ -147,7 +142,7 @@ def distil(
         from skeletoken import TokenizerModel
     config, tokenizer = encoder.backbone.config, encoder.backbone.tokenizer
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise DistillationError(f"{config.model_type} has a tokenizer written in Python, which cannot be distilled")
+        raise ModelError(f"{config.model_type} has a tokenizer written in Python, which cannot be distilled")
     with silence_libraries():
         original = TokenizerModel.from_transformers_tokenizer(tokenizer).prune_added_tokens()
         extended = clean_and_create_vocabulary(original, list(words), token_remove_regex=_UNUSED)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import USER, Turn, turn_texts
+from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json, write_json
 from turnwise.core.imports import without_garbage_collection
 from turnwise.core.progress import Progress, silent
@@ -31,7 +32,6 @@ from turnwise.models.backbone.ragged import RaggedTokens, Tokens, token_batches
 from turnwise.models.backbone.source import (
     DESCRIPTION_FILE,
     RUNTIMES,
-    BackboneError,
     Pooling,
     Runtime,
     load_training_data,
@@ -88,7 +88,7 @@ class EncoderConfig:
             settings = read_json(folder / DESCRIPTION_FILE)
             kind = settings.get("kind")
             if kind == "reranker":
-                raise BackboneError(f"{folder} holds a re-ranker, not an encoder: load it with Reranker.load")
+                raise ModelError(f"{folder} holds a re-ranker, not an encoder: load it with Reranker.load")
             config.style, config.marks = settings["style"], SlotMarks(tuple(settings.get("slots", ())))
             if kind in get_args(ExportKind):
                 config.exported, config.pooling = kind, settings["pooling"]
@@ -115,7 +115,7 @@ class EncoderConfig:
         elif kind == "Normalize":
             self.normalise = True
         else:
-            raise BackboneError(f"{folder} has a module that turnwise does not support: {module}")
+            raise ModelError(f"{folder} has a module that turnwise does not support: {module}")
 
 
 def _read_pooling(folder: Path, settings: dict[str, Any]) -> Pooling:
@@ -126,7 +126,7 @@ def _read_pooling(folder: Path, settings: dict[str, Any]) -> Pooling:
     names = [key.removeprefix(prefix) for key, value in settings.items() if key.startswith(prefix) and value]
     names = [settings["pooling_mode"]] if "pooling_mode" in settings else names
     if len(names) != 1 or names[0] not in poolings:
-        raise BackboneError(f"{folder} has a pooling that turnwise does not support: {settings}")
+        raise ModelError(f"{folder} has a pooling that turnwise does not support: {settings}")
     return poolings[names[0]]
 
 
@@ -425,7 +425,7 @@ class Encoder(ABC):
             config.runtime = runtime
         kind = _class_of(config)
         if not issubclass(kind, cls):
-            raise BackboneError(
+            raise ModelError(
                 f"{folder} is {describe_export(config.exported)}, which runs but cannot be trained or changed: use the "
                 "model that it was exported from"
             )
@@ -510,11 +510,11 @@ def describe_export(kind: ExportKind | None) -> str:
 def _check_runtime(runtime: str, folder: Path, config: EncoderConfig) -> None:
     """Make sure that a runtime exists, and that the model in a folder is an ONNX graph."""
     if runtime not in RUNTIMES:
-        raise BackboneError(f"unknown runtime {runtime!r}: choose {' or '.join(map(repr, RUNTIMES))}")
+        raise ModelError(f"unknown runtime {runtime!r}: choose {' or '.join(map(repr, RUNTIMES))}")
     if config.exported == "static":
-        raise BackboneError(f"{folder} is {describe_export('static')}, which needs no runtime: leave {runtime!r} out")
+        raise ModelError(f"{folder} is {describe_export('static')}, which needs no runtime: leave {runtime!r} out")
     if config.exported is None:
-        raise BackboneError(
+        raise ModelError(
             f"{folder} is not an ONNX model, so {runtime} cannot run it: export it first (`turnwise export --format "
             "onnx-int8`), or leave the runtime out"
         )

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
@@ -57,10 +57,6 @@ _SAMPLES = (
     ["Where is my parcel?", "It is on its way to you.", "Thank you very much!"],
     "It rained all day. " * 12,
 )
-
-
-class ExportError(TurnwiseError):
-    """A model cannot be exported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +100,16 @@ def export(
     """
     folder = Path(folder)
     if not isinstance(encoder, TrainableEncoder):
-        raise ExportError(f"{encoder.name or 'the model'} is already exported: export the model that it was made of")
+        raise ModelError(f"{encoder.name or 'the model'} is already exported: export the model that it was made of")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not _holds(folder, kind):
-            raise ExportError(f"{folder} holds something else: choose a new or empty folder")
+            raise ModelError(f"{folder} holds something else: choose a new or empty folder")
         if not overwrite:
-            raise ExportError(f"{folder} already holds an exported model: choose another folder, or use --force")
+            raise ModelError(f"{folder} already holds an exported model: choose another folder, or use --force")
     if kind != "static":
         return _export_graph(encoder, folder, kind, texts, progress)
     if encoder.compression is not None:
-        raise ExportError("semantic compression needs the model's own vectors, and a table has others: leave it out")
+        raise ModelError("semantic compression needs the model's own vectors, and a table has others: leave it out")
     table = distil(encoder, dimensions=dimensions, words=words, texts=texts, progress=progress)
     table.training_data = encoder.training_data
     table.save(folder)
@@ -155,7 +151,7 @@ def _export_graph(
         graph.training_data, graph.origin = encoder.training_data, encoder.weights_fingerprint()
         difference, cosine = _compare(encoder, graph)
         if kind == "onnx" and not difference <= _TOLERANCE:  # also if it is NaN
-            raise ExportError(
+            raise ModelError(
                 f"the graph's vectors differ by up to {difference:.2g} from the model's, more than {_TOLERANCE:g}: "
                 f"this model ({encoder.backbone.config.model_type}) cannot be exported"
             )
@@ -168,7 +164,7 @@ def _export_graph(
 def _check_onnx(encoder: TrainableEncoder) -> None:
     size = sum(weight.numel() for weight in encoder.parameters()) * 4
     if size > _MAX_BYTES:
-        raise ExportError(
+        raise ModelError(
             f"the model has {size / 2**30:.1f} GiB of weights, and one ONNX file holds 2: it cannot be exported"
         )
     with explain_missing_packages():  # torch's exporter and the quantiser report less clearly that they are missing

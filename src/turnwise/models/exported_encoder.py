@@ -4,13 +4,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json, write_json
 from turnwise.core.types import Vectors
 from turnwise.models.backbone.exported import ExportedModel, ExportedTokenizer
 from turnwise.models.backbone.inputs import Composer
 from turnwise.models.backbone.onnx_graph import OnnxGraph
 from turnwise.models.backbone.ragged import RaggedTokens
-from turnwise.models.backbone.source import BackboneError, Pooling
+from turnwise.models.backbone.source import Pooling
 from turnwise.models.backbone.static_table import UNLIMITED, StaticTable
 from turnwise.models.encoder import Architecture, Encoder, EncoderConfig, Precision, describe_export
 from turnwise.models.identity import digest_model, vocabulary_text
@@ -96,7 +97,7 @@ class ExportedEncoder(Encoder):
     def set_precision(self, precision: Precision) -> None:
         """Raise an error unless it is 'float32': the precision of an exported model is its own."""
         if precision != "float32":
-            raise BackboneError(f"{self.folder} is exported, and its precision is fixed: leave {precision!r} out")
+            raise ModelError(f"{self.folder} is exported, and its precision is fixed: leave {precision!r} out")
 
     @classmethod
     def from_folder(
@@ -127,13 +128,13 @@ def _check_options(folder: Path, config: EncoderConfig, device: Any, pooling: Po
     """Make sure that a pooling and a device fit an exported model."""
     if pooling not in (None, config.pooling):
         if config.exported == "static":
-            raise BackboneError(f"{folder} is a table of token vectors, whose pooling is 'mean': leave {pooling!r} out")
-        raise BackboneError(
+            raise ModelError(f"{folder} is a table of token vectors, whose pooling is 'mean': leave {pooling!r} out")
+        raise ModelError(
             f"{folder} was exported with the pooling {config.pooling!r}, which is part of its graph: export the "
             f"model again with --pooling {pooling}"
         )
     if device is not None and str(device) != "cpu":
-        raise BackboneError(
+        raise ModelError(
             f"{folder} is {describe_export(config.exported)}, which runs on the CPU only: on {device} use the model "
             "that it was made of"
         )

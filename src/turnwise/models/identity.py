@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import EncoderMismatchError
 from turnwise.core.types import SupportsEncode, Vectors
 
 if TYPE_CHECKING:  # a search table compares encoders before anything heavy is imported
@@ -31,10 +31,6 @@ PROBE_TEXT = "The quick brown fox asks whether the 7:30 train to the lazy dog's 
 
 #: Texts that are compared where many are stored.
 _PROBES = 8
-
-
-class EncoderMismatchError(TurnwiseError):
-    """Stored vectors were computed by another encoder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from turnwise.core.dialogue import Turn
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import ModelError
 from turnwise.core.imports import explain_missing_packages, import_object
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
 from turnwise.core.vectors import normalise_vectors
@@ -37,10 +37,6 @@ FitPostprocessor = Callable[[SupportsEncode, Sequence[str]], Any]
 
 _LOADERS: dict[str, Loader] = {}
 _POSTPROCESSORS: dict[str, FitPostprocessor] = {}
-
-
-class ModelError(TurnwiseError):
-    """A model cannot be loaded or used as requested."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from scipy.special import expit
 from torch import nn
 
 from turnwise.core.dialogue import Conversation, turn_texts
+from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json, write_json, write_tensors
 from turnwise.core.model_names import TURNWISE_RERANKER
 from turnwise.core.progress import Progress, silent
@@ -38,7 +39,6 @@ from turnwise.models.backbone.modules import arrange_weights, choose_device, eva
 from turnwise.models.backbone.ragged import Tokens, token_batches
 from turnwise.models.backbone.source import (
     DESCRIPTION_FILE,
-    BackboneError,
     is_reranker,
     load_training_data,
     locate_model,
@@ -153,7 +153,7 @@ class Reranker(nn.Module):
     ) -> list[Vectors]:
         """Return a head's output at the marked positions of each sequence (positions,); see `score_all`."""
         if task not in self.heads:
-            raise BackboneError(
+            raise ModelError(
                 f"this re-ranker was trained without {task}, and has {', '.join(self.heads)}: train one whose recipe "
                 "has that objective, such as `turnwise train ums`"
             )
@@ -215,7 +215,7 @@ class Reranker(nn.Module):
         """
         folder = locate_model(name)
         if not is_reranker(folder):
-            raise BackboneError(
+            raise ModelError(
                 f"{name} is not a turnwise re-ranker: train one, for example by `turnwise train ums`, or load "
                 f"'{TURNWISE_RERANKER}'"
             )
@@ -239,7 +239,7 @@ class Reranker(nn.Module):
         A `CrossEncoder` takes a conversation as one text: see `pair_text`. `card` is the model card, as Markdown.
         """
         if "selection" not in self.heads:
-            raise BackboneError(
+            raise ModelError(
                 f"a re-ranker without a head for selection cannot be saved: it has {', '.join(self.heads)}"
             )
         folder = Path(folder)

@@ -6,13 +6,8 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from turnwise.core.errors import TurnwiseError
 from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.types import SupportsEncode, Vectors
-
-
-class TransformerError(TurnwiseError, ValueError):
-    """Inputs or parameters that cannot be encoded."""
 
 
 class EncoderTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -61,10 +56,10 @@ class EncoderTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _check_parameters(self) -> None:
         if self.normalise not in (None, True, False):
-            raise TransformerError(f"normalise must be True, False or None, got {self.normalise!r}")
+            raise ValueError(f"normalise must be True, False or None, got {self.normalise!r}")
         length = self.max_length
         if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
-            raise TransformerError(f"max_length must be a positive integer or None, got {length!r}")
+            raise ValueError(f"max_length must be a positive integer or None, got {length!r}")
 
     def _load(self) -> SupportsEncode:
         if not isinstance(self.encoder, str | Path):
@@ -98,12 +93,12 @@ class EncoderTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
 
 def _as_list(texts: Iterable[Any]) -> list[Any]:
-    """Return the inputs as a list; raise TransformerError for what is not one-dimensional."""
+    """Return the inputs as a list; raise ValueError for what is not one-dimensional."""
     if isinstance(texts, str):
-        raise TransformerError("expected a list of texts, got a single text: give [text]")
+        raise ValueError("expected a list of texts, got a single text: give [text]")
     dimensions = getattr(texts, "ndim", 1)
     if dimensions != 1:
-        raise TransformerError(
+        raise ValueError(
             f"expected one text per input, got {dimensions} dimensions: select one column, for example table['text']"
         )
     return list(texts)

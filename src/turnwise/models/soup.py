@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import ModelError
 from turnwise.corpus.membership import TrainingData
 from turnwise.models.identity import tokenizer_definition
 from turnwise.models.reranker import Reranker
@@ -24,10 +24,6 @@ _KEYS_WITHOUT_EFFECT = {
 
 #: Two encoders, or two re-rankers.
 AnyModel = TypeVar("AnyModel", bound=TrainableEncoder | Reranker)
-
-
-class SoupError(TurnwiseError):
-    """Two models cannot be averaged, or the result cannot be written."""
 
 
 def average_weights(first: AnyModel, second: AnyModel, ratio: float) -> AnyModel:
@@ -55,15 +51,15 @@ def average_weights(first: AnyModel, second: AnyModel, ratio: float) -> AnyModel
 
 
 def check_ratio(ratio: float) -> None:
-    """Raise a SoupError unless the ratio is from 0 to 1 (NaN is not)."""
+    """Raise a ModelError unless the ratio is from 0 to 1 (NaN is not)."""
     if not 0 <= ratio <= 1:
-        raise SoupError(f"the ratio must be between 0 (the first model) and 1 (the second model), got {ratio:g}")
+        raise ModelError(f"the ratio must be between 0 (the first model) and 1 (the second model), got {ratio:g}")
 
 
 def check_same_architecture(first: TrainableEncoder | Reranker, second: TrainableEncoder | Reranker) -> None:
-    """Raise a SoupError if two models differ in more than their weights and their maximum length."""
+    """Raise a ModelError if two models differ in more than their weights and their maximum length."""
     if isinstance(first, TrainableEncoder) != isinstance(second, TrainableEncoder):
-        raise SoupError("an encoder and a re-ranker cannot be averaged: give two of a kind")
+        raise ModelError("an encoder and a re-ranker cannot be averaged: give two of a kind")
     ours, theirs = _settings(first), _settings(second)
     differences = [f"{name} {ours[name]!r} and {theirs[name]!r}" for name in ours if ours[name] != theirs[name]]
     added = [set(model.backbone.tokenizer.get_added_vocab()) for model in (first, second)]
@@ -76,7 +72,7 @@ def check_same_architecture(first: TrainableEncoder | Reranker, second: Trainabl
     else:
         differences += _differing_config_keys(first, second)
     if differences:
-        raise SoupError(
+        raise ModelError(
             f"the two models cannot be averaged; they differ in more than their weights: {'; '.join(differences)}"
         )
 

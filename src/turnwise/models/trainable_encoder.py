@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from turnwise.core.errors import ModelError
 from turnwise.core.files import write_json
 from turnwise.core.imports import without_garbage_collection
 from turnwise.core.types import Vectors
@@ -18,7 +19,7 @@ from turnwise.models.backbone.bert import BertBackbone
 from turnwise.models.backbone.inputs import AnyTokenizer, TurnStyle
 from turnwise.models.backbone.modules import PoolerLayer, arrange_weights, choose_device, evaluation_mode, pool
 from turnwise.models.backbone.ragged import RaggedTokens
-from turnwise.models.backbone.source import BackboneError, Pooling, write_dense, write_modules
+from turnwise.models.backbone.source import Pooling, write_dense, write_modules
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Architecture, Encoder, EncoderConfig
 from turnwise.models.identity import digest_model, vocabulary_text
@@ -183,7 +184,7 @@ class TrainableEncoder(Encoder, nn.Module):
     def save(self, folder: Path | str, card: str | None = None) -> None:
         """Write a sentence-transformers folder, which `SentenceTransformer(folder)` and `Encoder.load` both read."""
         if self.pooling == "first-last":
-            raise BackboneError(
+            raise ModelError(
                 "an encoder with 'first-last' pooling cannot be saved: sentence-transformers has no such pooling; "
                 "save it with another one, and choose 'first-last' when you load it"
             )

@@ -45,7 +45,7 @@ class TaDSE(PooledObjective):
     #: Equal texts are not used as negatives of each other, nor are utterances whose template equals the anchor's. The
     #: paper uses them, and pushes apart the many utterances of an augmented corpus that share a template.
     mask_equal: bool = False
-    least_slots: int = 0  # turns with fewer slots are not used; 0, as in the paper: they are their own templates
+    min_slots: int = 0  # turns with fewer slots are not used; 0, as in the paper: they are their own templates
     #: How many of the most frequent slots have their own token in templates, `{name}`; all others are `{SLOT}`, as all
     #: are in the paper.
     slot_names: int = 0
@@ -57,7 +57,7 @@ class TaDSE(PooledObjective):
         for key in ("template_temperature", "pair_temperature"):
             if getattr(self, key) is not None and getattr(self, key) <= 0:
                 raise TurnwiseError(f"{key} must be positive, got {getattr(self, key)}")
-        for key in ("utterance_weight", "template_weight", "pair_weight", "least_slots", "slot_names"):
+        for key in ("utterance_weight", "template_weight", "pair_weight", "min_slots", "slot_names"):
             if getattr(self, key) < 0:
                 raise TurnwiseError(f"{key} must be 0 or more, got {getattr(self, key)}")
         if not self.utterance_weight + self.template_weight + self.pair_weight:
@@ -68,7 +68,7 @@ class TaDSE(PooledObjective):
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over the turns with enough slots."""
         for number, turn in enumerate(dialogue.turns):
-            if not self.least_slots or len(non_overlapping_slots(turn)) >= self.least_slots:
+            if not self.min_slots or len(non_overlapping_slots(turn)) >= self.min_slots:
                 yield Example(((number, number + 1),))
 
     def make_heads(self, hidden: int) -> nn.Module:

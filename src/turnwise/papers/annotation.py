@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.neighbors import NearestNeighbors
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import CorpusError
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.retrieval import LabelledTurn, split_words
 from turnwise.evaluation.datasets.sentence_pairs import SimilarityPair
@@ -32,10 +32,6 @@ NEIGHBOURS = 10
 
 #: Number of turns in one query for neighbours.
 _QUERY_SIZE = 256
-
-
-class AnnotationError(TurnwiseError):
-    """Pairs cannot be sampled, or annotated files are inconsistent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +52,12 @@ def sample_pairs(
     A third each are neighbours by words (cosine of their sets of words), neighbours by vectors (cosine) and turns of
     one label; without an encoder, half each by words and by label. If `count` is not divisible, the earlier sources
     have one pair more. Every turn starts a pair before any turn starts a second one from the same source. Raises
-    AnnotationError if the turns, distinct texts as `labelled_turns` returns them, do not give enough pairs.
+    CorpusError if the turns, distinct texts as `labelled_turns` returns them, do not give enough pairs.
     """
     random = np.random.default_rng(seed)
     texts = [" ".join(turn.text.split()) for turn in turns]
     if len(set(texts)) < len(texts):
-        raise AnnotationError("a text occurs twice: give distinct texts, as `labelled_turns` returns them")
+        raise CorpusError("a text occurs twice: give distinct texts, as `labelled_turns` returns them")
     sources: dict[PairSource, Iterator[tuple[int, int]]] = {"words": _neighbour_pairs(_word_sets(texts), random)}
     if encoder is not None:
         sources["vectors"] = _neighbour_pairs(encoder.encode(texts, normalise=True), random)
@@ -90,11 +86,11 @@ def write_pairs(path: Path, pairs: Sequence[CandidatePair]) -> None:
 def read_gold_pairs(paths: Sequence[Path]) -> list[SimilarityPair]:
     """Return the pairs of annotated files with the medians of their scores, in the order of the first file.
 
-    There is one file per annotator, as written by `write_pairs`, with scores from 1 to 5. Raises AnnotationError if a
+    There is one file per annotator, as written by `write_pairs`, with scores from 1 to 5. Raises CorpusError if a
     file is malformed, a score is missing or out of range, or files differ in their pairs.
     """
     if not paths:
-        raise AnnotationError("name at least one annotated file")
+        raise CorpusError("name at least one annotated file")
     annotations = [_read_scores(path) for path in paths]
     for path, pairs in zip(paths[1:], annotations[1:], strict=True):
         _check_same_pairs(paths[0], annotations[0], path, pairs)
@@ -118,7 +114,7 @@ def _word_sets(texts: Sequence[str]) -> Any:
     try:
         return CountVectorizer(analyzer=split_words, binary=True, dtype=np.float32).fit_transform(texts)
     except ValueError:
-        raise AnnotationError(f"none of {len(texts)} texts contains a word") from None
+        raise CorpusError(f"none of {len(texts)} texts contains a word") from None
 
 
 def _neighbour_pairs(vectors: Any, random: np.random.Generator) -> Iterator[tuple[int, int]]:
@@ -161,7 +157,7 @@ def _take_pairs(
             return
         sampled.setdefault((min(first, second), max(first, second)), source)
     if len(sampled) < before + count:
-        raise AnnotationError(
+        raise CorpusError(
             f"the turns give {len(sampled) - before} new pairs by {source}, but {count} are needed: ask for fewer,"
             " or use more turns"
         )
@@ -183,20 +179,20 @@ def _read_scores(path: Path) -> dict[str, _ScoredPair]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             if not set(COLUMNS) <= set(reader.fieldnames or ()):
-                raise AnnotationError(f"{path}, line 1: the columns are not {','.join(COLUMNS)}: give an exported file")
+                raise CorpusError(f"{path}, line 1: the columns are not {','.join(COLUMNS)}: give an exported file")
             pairs: dict[str, _ScoredPair] = {}
             for row in reader:
                 where = f"{path}, line {reader.line_num}"
                 if row["id"] in pairs:
-                    raise AnnotationError(f"{where}: pair {row['id']} occurs a second time: remove one of the two")
+                    raise CorpusError(f"{where}: pair {row['id']} occurs a second time: remove one of the two")
                 # a spreadsheet may write 4 as 4.0
                 score = (row["score"] or "").strip().removesuffix(".0")
                 if score not in ("1", "2", "3", "4", "5"):
-                    raise AnnotationError(f"{where}: the score must be 1, 2, 3, 4 or 5, got {row['score']!r}")
+                    raise CorpusError(f"{where}: the score must be 1, 2, 3, 4 or 5, got {row['score']!r}")
                 pairs[row["id"]] = _ScoredPair(reader.line_num, row["first"], row["second"], int(score))
             return pairs
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise AnnotationError(f"{path} cannot be read as CSV in UTF-8: {error}") from None
+        raise CorpusError(f"{path} cannot be read as CSV in UTF-8: {error}") from None
 
 
 def _check_same_pairs(
@@ -205,13 +201,13 @@ def _check_same_pairs(
     for one, ours, other, theirs in ((path, pairs, other_path, other_pairs), (other_path, other_pairs, path, pairs)):
         missing = next((identity for identity in ours if identity not in theirs), None)
         if missing is not None:
-            raise AnnotationError(
+            raise CorpusError(
                 f"{other} has no pair {missing}, which is in {one}, line {ours[missing].line}: all files need all pairs"
             )
     for identity, pair in pairs.items():
         other_pair = other_pairs[identity]
         if (pair.first, pair.second) != (other_pair.first, other_pair.second):
-            raise AnnotationError(
+            raise CorpusError(
                 f"{other_path}, line {other_pair.line}: the texts of pair {identity} differ from {path}, line"
                 f" {pair.line}: annotators must change only the scores"
             )

@@ -5,10 +5,10 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from sklearn.manifold import TSNE
 
+from turnwise.core.errors import DatasetError
 from turnwise.core.plots import BLACK, BLUE, RED, Cloud, palette, scatter_chart
 from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.evaluation.datasets.candidates import CandidateData
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.tasks.coherence import CoherenceQuestion, complete_dialogues, sample_questions
 from turnwise.evaluation.tasks.intents import MAX_LENGTH

@@ -10,8 +10,7 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import Response
 
-from turnwise.core.errors import TurnwiseError
-from turnwise.core.journal import JournalError
+from turnwise.core.errors import ProjectError, TurnwiseError
 
 T = TypeVar("T")
 
@@ -119,8 +118,8 @@ def install_handlers(app: FastAPI) -> None:
     async def on_turnwise_error(_: Request, error: TurnwiseError) -> Response:
         return ServiceError(409, str(error), code="refused").response()
 
-    @app.exception_handler(JournalError)
-    async def on_journal_error(_: Request, error: JournalError) -> Response:
+    @app.exception_handler(ProjectError)
+    async def on_journal_error(_: Request, error: ProjectError) -> Response:
         return unavailable(f"nothing was changed: {error}", "not_written", seconds=60).response()
 
 

@@ -13,8 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
-from turnwise.assist.intents.examples import IntentError
 from turnwise.assist.intents.storage import ExampleChange, IntentFolder
+from turnwise.core.errors import IntentError
 from turnwise.serve.observability import log_background_failure
 
 #: After a recalibration, the next one starts after a pause of the same duration, but of at most this many seconds: if
@@ -57,7 +57,7 @@ class ExampleChanges:
     def submit(self, change: ExampleChange) -> Future[RecordedChange]:
         """Return a future that is done when a change is on disk.
 
-        It fails with IntentError if the change is refused, with JournalError if the journal cannot be written.
+        It fails with IntentError if the change is refused, with ProjectError if the journal cannot be written.
         """
         future: Future[RecordedChange] = Future()
         self._submitted.put((change, future))

@@ -21,14 +21,14 @@ from turnwise.assist.intents.storage import IntentFolder, bundled_encoder, is_cl
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Conversation
+from turnwise.core.errors import EncoderMismatchError, ServeError
 from turnwise.core.files import sync_to_disk
 from turnwise.core.imports import require, without_garbage_collection
 from turnwise.models.encoder import Encoder
-from turnwise.models.identity import EncoderMismatchError
 from turnwise.serve.batching import BatchedEncoder, Batcher
 from turnwise.serve.example_changes import ExampleChanges
 from turnwise.serve.observability import ServiceMetrics
-from turnwise.serve.settings import ServeError, ServeSettings
+from turnwise.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
     from turnwise.models.coherence import PositionScores

@@ -13,11 +13,12 @@ from types import FrameType
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from turnwise.core.errors import ServeError
 from turnwise.serve.app import create_app
 from turnwise.serve.errors import ServiceError
 from turnwise.serve.observability import LogFormat, log, log_failure, log_to_stderr
 from turnwise.serve.service import Service
-from turnwise.serve.settings import Limits, ServeError, ServeSettings
+from turnwise.serve.settings import Limits, ServeSettings
 from turnwise.version import __version__
 
 #: Seconds that a connection may stay open without a request.

@@ -12,16 +12,12 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import ServeError
 from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.models.backbone.source import Runtime
 
 _KEY_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY_LINE = re.compile(rf"({_KEY_NAME.pattern}) ([0-9a-f]{{32}}) ([0-9a-f]{{64}})")
-
-
-class ServeError(TurnwiseError):
-    """The service cannot start or reload; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

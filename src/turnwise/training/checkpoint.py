@@ -15,13 +15,12 @@ from typing import Any, Self
 import torch
 from safetensors.torch import load_file
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import TrainingError
 from turnwise.core.files import read_json, sha256, sync_to_disk, write_atomic, write_json, write_tensors
 from turnwise.core.plots import write_chart
 from turnwise.corpus.membership import TrainingData
 from turnwise.corpus.store import Corpus
 from turnwise.models.encoder import COMPRESSION
-from turnwise.training import TrainingError
 from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.metrics import model_card, plot_curves
 from turnwise.training.recipe import Recipe, load_recipe
@@ -53,10 +52,6 @@ _UNFINISHED = ".writing"
 
 #: Files of tensors, by name.
 TensorFiles = dict[str, dict[str, torch.Tensor]]
-
-
-class CheckpointError(TurnwiseError):
-    """A checkpoint cannot be written or read."""
 
 
 def claim_folder(out: Path, recipe: Recipe, resume: bool) -> bool:
@@ -237,7 +232,7 @@ class CheckpointWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.nullcontext() if error is None else contextlib.suppress(CheckpointError):
+        with contextlib.nullcontext() if error is None else contextlib.suppress(TrainingError):
             self.wait()
 
     @property
@@ -255,7 +250,7 @@ class CheckpointWriter:
         self._pending = self._executor.submit(_write, self._folder, step, copies, state, self._keep)
 
     def wait(self) -> None:
-        """Wait until the last one is on disk; raise CheckpointError if it cannot be written, as on a full disk."""
+        """Wait until the last one is on disk; raise TrainingError if it cannot be written, as on a full disk."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
@@ -281,7 +276,7 @@ def _write(folder: Path, step: int, tensors: TensorFiles, state: dict[str, Any],
         shutil.rmtree(unfinished, ignore_errors=True)
         last = latest_checkpoint(folder)
         previous = f"the last good one is {last}" if last else "there is none yet"
-        raise CheckpointError(
+        raise TrainingError(
             f"the checkpoint at step {step} could not be written ({error}); {previous}. Free disk space and resume"
         ) from error
     for old in _list_checkpoints(folder)[:-keep]:
@@ -295,7 +290,7 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 
 def load_checkpoint(folder: Path) -> tuple[TensorFiles, dict[str, Any]]:
-    """Load the tensors and the state of a checkpoint; raise CheckpointError if a file differs from its hash."""
+    """Load the tensors and the state of a checkpoint; raise TrainingError if a file differs from its hash."""
     try:
         for name, expected in read_json(folder / _MANIFEST).items():
             if sha256(folder / name) != expected:
@@ -305,7 +300,7 @@ def load_checkpoint(folder: Path) -> tuple[TensorFiles, dict[str, Any]]:
     except (OSError, ValueError) as error:
         others = [other for other in _list_checkpoints(folder.parent) if other != folder]
         remedy = f"remove it to resume from {others[-1]}" if others else "remove it to start again"
-        raise CheckpointError(f"the checkpoint {folder} is damaged ({error}): {remedy}") from error
+        raise TrainingError(f"the checkpoint {folder} is damaged ({error}): {remedy}") from error
 
 
 def _list_checkpoints(folder: Path) -> list[Path]:

@@ -23,8 +23,7 @@ import torch.distributed as dist
 from accelerate import PartialState
 from torch import nn
 
-from turnwise.core.errors import TurnwiseError
-from turnwise.training import ProcessLostError, TrainingError
+from turnwise.core.errors import TrainingError, TurnwiseError
 
 #: Default seconds without a heartbeat after which a process counts as lost.
 LONGEST_WAIT = 600.0
@@ -44,21 +43,21 @@ _GRACE_SECONDS = 5.0
 class Processes:
     """The processes of this job, of which this is one.
 
-    Use it as a context manager: all processes wait for its end, and an error inside it ends the job. `longest_wait` is
+    Use it as a context manager: all processes wait for its end, and an error inside it ends the job. `max_wait` is
     the time in seconds without a heartbeat after which a process counts as lost; for the exchange of gradients the
     value of the first use in a process counts.
     """
 
-    def __init__(self, longest_wait: float = LONGEST_WAIT):
-        if longest_wait <= 0:
-            raise TrainingError(f"longest_wait must be positive, got {longest_wait:g}")
-        state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=longest_wait))
+    def __init__(self, max_wait: float = LONGEST_WAIT):
+        if max_wait <= 0:
+            raise TrainingError(f"max_wait must be positive, got {max_wait:g}")
+        state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=max_wait))
         self.rank: int = state.process_index
         self.world: int = state.num_processes
         self.device: torch.device = state.device
         #: Describes how far the run is and how to resume it, for the message that a process was lost.
         self.describe_position: Callable[[], str] = _describe_setup
-        self._longest_wait = longest_wait
+        self._longest_wait = max_wait
         self._agreements: dist.ProcessGroup | None = None
         self._heartbeat: Heartbeat | None = None
         self._previous_handler: Callable[[int, FrameType | None], object] | int | None = None
@@ -92,9 +91,9 @@ class Processes:
         lost = isinstance(error, RuntimeError) and self._heartbeat.is_process_lost(_CAUSE_TIMEOUT)
         self._heartbeat.leave()
         if lost:
-            raise ProcessLostError(self._lost_message()) from error
+            raise TrainingError(self._lost_message()) from error
         if isinstance(error, RuntimeError) and "timed out" in str(error).lower():
-            raise ProcessLostError(
+            raise TrainingError(
                 f"a process is alive but has not answered for {self._longest_wait:g} seconds {self.describe_position()}"
             ) from error
 

@@ -67,7 +67,7 @@ def extract_examples(
         if len(texts) > _MAX_TURNS:
             raise TurnwiseError(
                 f"the corpus has {len(texts):,} turns, and a run supports {_MAX_TURNS:,}: use fewer stores or a smaller"
-                " corpus_share"
+                " corpus_fraction"
             )
         with contextlib.ExitStack() as stack:
             writers = [_ExampleWriter(folder, name, objective, texts, stack) for name, objective in objectives.items()]

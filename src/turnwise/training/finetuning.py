@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from turnwise.core.errors import TrainingError
 from turnwise.models.backbone.ragged import Tokens, token_batches
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.trainable_encoder import TrainableEncoder, default_batch_tokens
-from turnwise.training import TrainingError
 from turnwise.training.step import learning_rate_factor, seed_all
 
 #: The loss of a batch, given the head's outputs (sequences per example, examples, size) and the examples' numbers

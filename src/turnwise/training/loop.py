@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
+from turnwise.core.errors import TrainingError, TrainingInterruptedError
 from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.store import Corpus
-from turnwise.training import TrainingError, TrainingInterruptedError
 from turnwise.training.batches import prepare_ahead
 from turnwise.training.checkpoint import (
     BEST,
@@ -31,7 +31,6 @@ from turnwise.training.checkpoint import (
     RECIPE,
     TOKENS,
     TRAINED,
-    CheckpointError,
     RunFolder,
     claim_folder,
     expect_finished,
@@ -73,7 +72,7 @@ def train(
     tensorboard: bool = False,
     cache: Path | str | None = None,
     first: Path | str | None = None,
-    longest_wait: float = LONGEST_WAIT,
+    max_wait: float = LONGEST_WAIT,
 ) -> Model:
     """Train an encoder, or a re-ranker if the recipe has objectives of one.
 
@@ -91,7 +90,7 @@ def train(
         tensorboard: also write TensorBoard's files, into `tensorboard/`.
         cache: folder of tokenised texts and examples, which several runs over one corpus may share; None: `out/tokens`.
         first: folder of the recipe's first stage, which several runs may share; None: it is trained in `out/first`.
-        longest_wait: with several processes, seconds without a heartbeat after which a process counts as lost.
+        max_wait: with several processes, seconds without a heartbeat after which a process counts as lost.
 
     Raises:
         TrainingError: if `out` is not empty, a run is resumed with another recipe or corpus, the loss is not a number,
@@ -99,7 +98,7 @@ def train(
     """
     out = Path(out)
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
-    with Processes(longest_wait) as processes:
+    with Processes(max_wait) as processes:
         report = progress if processes.main else silent
         options = _Options(processes, report, resume, tensorboard, Path(cache or out / TOKENS))
         return _train_stage(recipe, corpus, out, options, Path(first) if first else None, probe).setup.model
@@ -243,7 +242,7 @@ class Trainer:
         throughput.count(step.batches)
         metrics = step.values()
         if not math.isfinite(metrics["loss"]):
-            with contextlib.suppress(CheckpointError):  # of the two errors, report the loss
+            with contextlib.suppress(TrainingError):  # of the two errors, report the loss
                 self.folder.checkpoints.wait()
             raise TrainingError(
                 f"the loss is {metrics['loss']} at step {step.step}; {self.folder.describe_last_checkpoint()}. A"

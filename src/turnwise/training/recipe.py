@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from turnwise.core.errors import TurnwiseError, did_you_mean
+from turnwise.core.errors import RecipeError, TurnwiseError, did_you_mean
 from turnwise.core.options import OptionError, convert_option
 from turnwise.corpus.store import Store
 from turnwise.models.backbone.inputs import RerankerTask
@@ -22,7 +22,7 @@ from turnwise.models.backbone.source import Pooling
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective, options_of
 from turnwise.objectives.ums import RerankerObjective
-from turnwise.training.recipe_files import ABOUT, RecipeError, read_recipe
+from turnwise.training.recipe_files import ABOUT, read_recipe
 
 Schedule = Literal["constant", "linear", "cosine", "one-cycle"]
 Optimizer = Literal["adam", "adamw"]
@@ -45,7 +45,7 @@ _LOOP_OPTIONS: dict[str, tuple[Any, float | None]] = {
 #: Keys with a minimum; None is allowed where the key allows it.
 _MINIMUM = {
     **dict.fromkeys(("steps", "log_every", "checkpoint_every", "keep", "workers", "max_length", "layers"), 1),
-    **dict.fromkeys(("least_turns", "tokens_per_forward", "min_steps"), 1),
+    **dict.fromkeys(("min_turns", "tokens_per_forward", "min_steps"), 1),
     **dict.fromkeys(("learning_rate", "head_learning_rate", "weight_decay", "seed"), 0),
     "batch_size": 2,
     "shuffle_buffer": SMALLEST_BUFFER,
@@ -60,7 +60,7 @@ _NUMBER_OF_STEPS = ("steps", "epochs", "batch_size")
 #: Keys that a first stage takes from the recipe that it belongs to unless it sets them: they describe the run, not the
 #: method.
 INHERITED = (
-    *("backbone", "pooling", "corpus_share", "combine_turns", "least_turns", "max_length"),
+    *("backbone", "pooling", "corpus_fraction", "combine_turns", "min_turns", "max_length"),
     *("dropout", "attention_dropout", "layers", "precision", "compile", "cuda_graphs", "tokens_per_forward", "seed"),
     *("shuffle_buffer", "checkpoint_every", "keep", "log_every", "workers", "record_training_data"),
 )
@@ -78,9 +78,9 @@ class Recipe:
     backbone: str = "minilm"  # the model to start from: a packaged model, a folder, a Hugging Face id
     pooling: Pooling | None = None  # how token states become vectors; None: the backbone's own, or the mean
     #: Fraction of the dialogues, sampled by their ids: a smaller fraction is a subset of a larger one.
-    corpus_share: float = 1.0
+    corpus_fraction: float = 1.0
     combine_turns: bool = False  # whether consecutive turns of one speaker are merged into one
-    least_turns: int = 1  # shorter dialogues are not used; counted after turns are combined
+    min_turns: int = 1  # shorter dialogues are not used; counted after turns are combined
     #: Passes over the first objective's examples, or a fraction of one: 0.5 is half of its batches.
     epochs: int | float = 1
     steps: int | None = None  # optimiser steps, instead of epochs
@@ -147,8 +147,8 @@ class Recipe:
             value = getattr(self, key)
             if value is not None and not 0 <= value < 1:
                 raise RecipeError(f"{key} must be at least 0 and below 1{_or_null(key)}, got {value}")
-        if not 0 < self.corpus_share <= 1:
-            raise RecipeError(f"corpus_share must be above 0 and at most 1, got {self.corpus_share}")
+        if not 0 < self.corpus_fraction <= 1:
+            raise RecipeError(f"corpus_fraction must be above 0 and at most 1, got {self.corpus_fraction}")
         if self.pooling == "first-last":
             raise RecipeError(
                 "pooling=first-last cannot be saved with a model: train with mean, evaluate with --pooling first-last"

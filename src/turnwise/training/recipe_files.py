@@ -7,17 +7,13 @@ from typing import Any
 
 import yaml
 
-from turnwise.core.errors import TurnwiseError, did_you_mean
+from turnwise.core.errors import RecipeError, did_you_mean
 
 #: Where the packaged recipes are.
 _PACKAGE = f"{__package__}.recipes"
 
 #: The key of a packaged recipe with the fields of `RecipeSummary`, which a run does not depend on.
 ABOUT = "about"
-
-
-class RecipeError(TurnwiseError):
-    """A recipe has an unknown key or an invalid value."""
 
 
 def packaged_recipes() -> list[str]:

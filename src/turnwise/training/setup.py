@@ -9,6 +9,7 @@ from typing import cast
 import torch
 from torch import nn
 
+from turnwise.core.errors import TrainingError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.corpus.slots.template_table import require_named_splits
@@ -22,7 +23,6 @@ from turnwise.models.reranker import Reranker
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.ums import ResponseSelection, UtteranceManipulation
-from turnwise.training import TrainingError
 from turnwise.training.batches import BatchLoader, make_loaders
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.distributed import Processes
@@ -65,7 +65,7 @@ class TrainingSetup:
 
 def select_corpus(recipe: Recipe, corpus: Corpus) -> Corpus:
     """Return the corpus as a recipe reads it."""
-    return corpus.sample(recipe.corpus_share).prepare(recipe.combine_turns, recipe.least_turns)
+    return corpus.sample(recipe.corpus_fraction).prepare(recipe.combine_turns, recipe.min_turns)
 
 
 def set_up(

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from turnwise.core.errors import TrainingError
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.ragged import RaggedTokens, span_indices, token_batches
 from turnwise.models.backbone.stream import TokenStream, to_device
@@ -31,7 +32,6 @@ from turnwise.objectives.objective import (
     TokenObjective,
     TokenStates,
 )
-from turnwise.training import TrainingError
 from turnwise.training.recipe import Compile, Precision, Schedule
 
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from tests.helpers.bag_of_words import SIZE, BagOfWords
 from tests.helpers.topic_dialogues import dialogues, topic
 from turnwise.assist.conversations import conversations as module
 from turnwise.assist.conversations import vectors as conversation_vectors
-from turnwise.assist.conversations.conversations import Conversations, ConversationsError
+from turnwise.assist.conversations.conversations import Conversations
 from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, conversation_vector
-from turnwise.assist.search.schema import FilterError, TableError
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
-from turnwise.models.identity import EncoderMismatchError
+from turnwise.core.errors import EncoderMismatchError, SearchError
 
 
 @pytest.fixture
@@ -157,7 +156,7 @@ def test_filters(conversations: Conversations) -> None:
     query = ["about mast rope"]
     assert {each.split for each in conversations.similar(query, top=9, where={"split": "train"})} == {"train"}
     assert conversations.similar(query, where={"source": "it's; DROP TABLE"}) == []
-    with pytest.raises(FilterError, match="no column 'size'"):
+    with pytest.raises(SearchError, match="no column 'size'"):
         conversations.similar(query, where={"size": 3})
 
 
@@ -184,22 +183,22 @@ def test_speakers_of_bare_texts_alternate(conversations: Conversations) -> None:
     ],
 )
 def test_invalid_conversations(conversations: Conversations, query: Any, message: str) -> None:
-    with pytest.raises(ConversationsError, match=message):
+    with pytest.raises(SearchError, match=message):
         conversations.similar(query)
 
 
 def test_invalid_arguments(conversations: Conversations, tmp_path: Path) -> None:
-    with pytest.raises(ConversationsError, match="top must be at least 1"):
+    with pytest.raises(SearchError, match="top must be at least 1"):
         conversations.similar(["x"], top=0)
-    with pytest.raises(ConversationsError, match="no dialogue 'nobody'"):
+    with pytest.raises(SearchError, match="no dialogue 'nobody'"):
         conversations.dialogue("nobody")
     conversations.index(dialogues(3, source="elsewhere"))
-    with pytest.raises(ConversationsError, match="sources elsewhere, made up"):
+    with pytest.raises(SearchError, match="sources elsewhere, made up"):
         conversations.dialogue("boats 0")
     assert conversations.dialogue("boats 0", "elsewhere").source == "elsewhere"
     empty = Conversations.open(tmp_path / "empty", BagOfWords())
     for act in (empty.cluster, lambda: empty.similar(["x"])):
-        with pytest.raises(ConversationsError, match="has no conversations"):
+        with pytest.raises(SearchError, match="has no conversations"):
             act()
 
 
@@ -242,14 +241,14 @@ def test_single_turn_corpus(tmp_path: Path) -> None:
 
 def test_invalid_corpora(tmp_path: Path) -> None:
     conversations = Conversations.open(tmp_path / "table", BagOfWords())
-    with pytest.raises(ConversationsError, match="an iterator"):
+    with pytest.raises(SearchError, match="an iterator"):
         conversations.index(iter(dialogues(3)))
-    with pytest.raises(ConversationsError, match="no dialogues"):
+    with pytest.raises(SearchError, match="no dialogues"):
         conversations.index([])
     assert conversations.index(dialogues(3)).added == 3  # neither has left anything behind
     with pytest.raises(EncoderMismatchError, match="another encoder"):
         Conversations.open(tmp_path / "table", BagOfWords("other"))
-    with pytest.raises(TableError, match="written with max_length 'None', not '16'"):
+    with pytest.raises(SearchError, match="written with max_length 'None', not '16'"):
         Conversations.open(tmp_path / "table", BagOfWords(), max_length=16)
 
 

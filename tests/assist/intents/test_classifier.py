@@ -13,9 +13,8 @@ from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.families import nudged
 from tests.helpers.intent_examples import EXAMPLES, OUTSIDE, pairs
 from turnwise import Encoder, IntentClassifier
-from turnwise.assist.intents.examples import IntentError
 from turnwise.core.dialogue import OUT_OF_SCOPE
-from turnwise.models.identity import EncoderMismatchError
+from turnwise.core.errors import EncoderMismatchError, IntentError
 
 HEADS = ("prototypes", "neighbours", "logistic")
 

@@ -12,9 +12,8 @@ from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.intent_examples import pairs
 from turnwise.assist.intents import prediction_files
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import IntentError
 from turnwise.assist.intents.prediction_files import read_table, write_predictions
-from turnwise.corpus.table_files import TableFileError
+from turnwise.core.errors import CorpusError, IntentError
 
 ROWS = [
     {"id": "1", "text": "where is my parcel, please", "intent": "asked"},
@@ -84,8 +83,8 @@ def test_every_format_is_read_with_all_columns(tmp_path):
     assert read_table(tmp_path / "a.parquet", "said") == read_table(tmp_path / "a.jsonl", "said") == table
     assert read_table(tmp_path / "a.csv", "said") == [{"said": "hello", "id": "1"}, {"said": "", "id": "2"}]
     assert read_table(tmp_path / "a.txt", "said") == [{"said": "hello"}, {"said": ""}]
-    with pytest.raises(TableFileError, match="no column 'text'"):
+    with pytest.raises(CorpusError, match="no column 'text'"):
         read_table(tmp_path / "a.csv")
     (tmp_path / "b.jsonl").write_text('{"text": "hello"}\n{"text": 5}\n', encoding="utf-8")
-    with pytest.raises(TableFileError, match="line 2: 'text' must be a text"):
+    with pytest.raises(CorpusError, match="line 2: 'text' must be a text"):
         read_table(tmp_path / "b.jsonl")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import IntentError, IntentExamples
+from turnwise.assist.intents.examples import IntentExamples
 from turnwise.assist.intents.model import IntentModel, assign_folds
 from turnwise.assist.intents.report import (
     IntentReport,
@@ -21,6 +21,7 @@ from turnwise.assist.intents.report import (
     write_report,
 )
 from turnwise.assist.intents.tuning import TuningSettings
+from turnwise.core.errors import IntentError
 
 #: Intents by their characteristic words; the last two are the same intent under two names.
 WORDS = {

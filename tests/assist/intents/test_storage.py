@@ -12,9 +12,9 @@ import pytest
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.intent_examples import EXAMPLES, pairs
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import IntentError
 from turnwise.assist.intents.storage import IntentFolder, read_classifier, replace_classifier
-from turnwise.core.journal import Journal, JournalError
+from turnwise.core.errors import IntentError, ProjectError
+from turnwise.core.journal import Journal
 
 NEW = [("when do you open", "hours"), ("are you open on sunday", "hours"), ("your opening times", "hours")]
 
@@ -81,21 +81,21 @@ def test_failed_writes_change_nothing(folder, monkeypatch):
     before = opened.classifier.model_
 
     def refuse(self, entry):
-        raise JournalError("full")
+        raise ProjectError("full")
 
     monkeypatch.setattr(Journal, "append", refuse)
-    with pytest.raises(JournalError):
+    with pytest.raises(ProjectError):
         opened.add(NEW)
-    with pytest.raises(JournalError):
+    with pytest.raises(ProjectError):
         opened.remove(intent="refund")
     assert opened.classifier.model_ is before
 
 
 def test_only_one_process_can_open_it(folder):
     with IntentFolder.open(folder) as opened:
-        with pytest.raises(JournalError, match="open in another process"):
+        with pytest.raises(ProjectError, match="open in another process"):
             IntentFolder.open(folder)
-        with pytest.raises(JournalError, match="open in another process"):
+        with pytest.raises(ProjectError, match="open in another process"):
             replace_classifier(opened.classifier, folder)
     with IntentFolder.open(folder) as opened:
         opened.add(NEW)

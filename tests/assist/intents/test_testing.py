@@ -11,9 +11,9 @@ from sklearn.metrics import precision_recall_fscore_support
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.intent_examples import EXAMPLES, OUTSIDE, pairs
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import IntentError
 from turnwise.assist.intents.testing import ClassifierTest, run_test, write_test
 from turnwise.core.dialogue import OUT_OF_SCOPE
+from turnwise.core.errors import IntentError
 
 #: New texts: some are clear, some have words of another intent, some of none.
 TEXTS = {

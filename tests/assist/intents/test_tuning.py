@@ -17,8 +17,8 @@ from tests.helpers import tiny
 from tests.helpers.intent_examples import OUTSIDE, pairs
 from turnwise import IntentClassifier
 from turnwise.assist.intents import tuning as tuning_module
-from turnwise.assist.intents.examples import IntentError
-from turnwise.assist.intents.tuning import TuningError, TuningSettings, make_groups, tune_encoder
+from turnwise.assist.intents.tuning import TuningSettings, make_groups, tune_encoder
+from turnwise.core.errors import IntentError
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.losses import supervised_contrastive
 
@@ -174,7 +174,7 @@ def test_one_example_per_intent_is_enough() -> None:
     ],
 )
 def test_invalid_examples_raise_errors(loaded: Encoder, texts: list[str], intents: list[str], message: str) -> None:
-    with pytest.raises(TuningError, match=message):
+    with pytest.raises(IntentError, match=message):
         tune_encoder(loaded, texts, intents)
 
 
@@ -189,7 +189,7 @@ def test_invalid_examples_raise_errors(loaded: Encoder, texts: list[str], intent
     ],
 )
 def test_invalid_settings_raise_errors(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(TuningError, match=message):
+    with pytest.raises(IntentError, match=message):
         TuningSettings(**settings)  # type: ignore[arg-type]
 
 

@@ -17,9 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.helpers.small_map import save_map, small_map
 from turnwise.assist.labelling.changes import GroupAssignment, LabelChange, split_group
-from turnwise.assist.labelling.labelling import Labelling, LabellingError
-from turnwise.assist.map.utterance_map import MapError
-from turnwise.core.journal import JournalError
+from turnwise.assist.labelling.labelling import Labelling
+from turnwise.core.errors import MapError, ProjectError
 
 NAMES = st.sampled_from(["boats", "gardens", "clocks", " bread ", 'Öl, "Ä"', "out_of_scope"])
 ROWS = 24
@@ -95,7 +94,7 @@ class Machine(RuleBasedStateMachine):
         before, group = self._state(), self._some_group(data)
         rows = [row for row, each in enumerate(self.groups) if each == group]
         if len(rows) < parts:
-            with pytest.raises(LabellingError, match="cannot be split"):
+            with pytest.raises(MapError, match="cannot be split"):
                 self.labelling.split(group, parts)
             return
         numbers = self.labelling.split(group, parts)
@@ -135,7 +134,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def undo(self) -> None:
         if not self.past:
-            with pytest.raises(LabellingError, match="no change"):
+            with pytest.raises(MapError, match="no change"):
                 self.labelling.undo()
             return
         self.labelling.undo()
@@ -145,7 +144,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def redo(self) -> None:
         if not self.future:
-            with pytest.raises(LabellingError, match="no change"):
+            with pytest.raises(MapError, match="no change"):
                 self.labelling.redo()
             return
         self.labelling.redo()
@@ -251,7 +250,7 @@ def test_opening_leaves_no_file(folder: Path) -> None:
 
 
 def test_only_one_process_can_open_it(folder: Path) -> None:
-    with Labelling.open(folder), pytest.raises(JournalError, match="another process"):
+    with Labelling.open(folder), pytest.raises(ProjectError, match="another process"):
         Labelling.open(folder)
 
 
@@ -260,7 +259,7 @@ def test_labels_of_another_map_are_rejected(folder: Path, tmp_path: Path) -> Non
         labelling.name(0, "boats")
     other = save_map(tmp_path / "other", 30)
     (other / "labels.jsonl").write_bytes((folder / "labels.jsonl").read_bytes())
-    with pytest.raises(LabellingError, match=r"labels.jsonl, line 1: the labels belong to another map"):
+    with pytest.raises(MapError, match=r"labels.jsonl, line 1: the labels belong to another map"):
         Labelling.open(other)
 
 
@@ -289,7 +288,7 @@ def test_invalid_journals_are_rejected(folder: Path, line: object) -> None:
     if line == {"do": "redo"}:  # there is a change to redo
         Labelling.open(folder).close()
         return
-    with pytest.raises(LabellingError, match="line 8"):
+    with pytest.raises(MapError, match="line 8"):
         Labelling.open(folder)
 
 
@@ -334,7 +333,7 @@ def test_folder_without_a_map(tmp_path: Path) -> None:
 def test_invalid_actions_change_nothing(folder: Path, action, message: str) -> None:
     with Labelling.open(folder) as labelling:
         before = labelling.groups
-        with pytest.raises(LabellingError, match=message):
+        with pytest.raises(MapError, match=message):
             action(labelling)
         assert labelling.groups == before and labelling.change_count == 0
     assert not (folder / "labels.jsonl").exists()
@@ -350,7 +349,7 @@ def test_repeated_actions_are_no_change(folder: Path) -> None:
 
 
 def test_group_of_identical_vectors_cannot_be_split() -> None:
-    with pytest.raises(LabellingError, match="1 distinct"):
+    with pytest.raises(MapError, match="1 distinct"):
         split_group(GroupAssignment(np.zeros(5, np.int32)), 0, 2, np.ones((5, 3), np.float32))
 
 
@@ -395,7 +394,7 @@ def test_csv_export(folder: Path, tmp_path: Path) -> None:
 def test_labels_are_copied_to_a_later_map(folder: Path, tmp_path: Path) -> None:
     later = save_map(tmp_path / "later", 32, seed=3)
     with Labelling.open(folder) as old, Labelling.open(later) as new:
-        with pytest.raises(LabellingError, match="nothing to copy"):
+        with pytest.raises(MapError, match="nothing to copy"):
             new.copy_labels(old)
         old.name(0, "boats")
         old.label([1], "gardens")

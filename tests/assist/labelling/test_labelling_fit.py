@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.topic_dialogues import TOPICS
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.labelling.labelling import Labelling, LabellingError
+from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import MapUtterance, UtteranceMap
 from turnwise.cli import app
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import MapError, TurnwiseError
 
 GROUPS = list(TOPICS)
 
@@ -60,7 +60,7 @@ def test_classifier_is_fitted_on_labels(tmp_path: Path) -> None:
 def test_out_of_scope_utterances_are_not_an_intent(tmp_path: Path) -> None:
     with Labelling.open(save_map(tmp_path / "map")) as labelling:
         labelling.label(list(range(36, 48)), "out_of_scope")
-        with pytest.raises(LabellingError, match="name a group first"):
+        with pytest.raises(MapError, match="name a group first"):
             labelling.fit(BagOfWords())
         for number, name in enumerate(GROUPS):
             labelling.name(number, name)
@@ -72,7 +72,7 @@ def test_out_of_scope_utterances_are_not_an_intent(tmp_path: Path) -> None:
 def test_map_without_a_model_needs_an_encoder(tmp_path: Path) -> None:
     with Labelling.open(save_map(tmp_path / "map")) as labelling:
         labelling.name(0, "boats")
-        with pytest.raises(LabellingError, match="does not name its encoder"):
+        with pytest.raises(MapError, match="does not name its encoder"):
             labelling.fit()
 
 

@@ -17,7 +17,8 @@ from turnwise.assist.map.clustering import (
     describe_clusters,
     find_clusters,
 )
-from turnwise.assist.map.reduction import ClusteringError, DimensionReduction
+from turnwise.assist.map.reduction import DimensionReduction
+from turnwise.core.errors import MapError
 
 TEXTS = [text for count, topic in zip((60, 50, 40, 30), TOPICS, strict=True) for text in texts_about(topic, count)]
 TOPIC_OF = np.repeat(np.arange(4), (60, 50, 40, 30))
@@ -56,7 +57,7 @@ def test_outliers_are_assigned_as_requested() -> None:
 def test_few_texts_form_no_cluster() -> None:
     assert (find_clusters(DimensionReduction(VECTORS[:9], "tsne")) == NO_CLUSTER).all()
     assert find_clusters(DimensionReduction(VECTORS[:0], "tsne")).shape == (0,)
-    with pytest.raises(ClusteringError, match="min_cluster_size must be at least 2, got 1"):
+    with pytest.raises(MapError, match="min_cluster_size must be at least 2, got 1"):
         find_clusters(DimensionReduction(VECTORS, "tsne"), min_cluster_size=1)
 
 
@@ -152,5 +153,5 @@ def test_labels_may_have_gaps_and_counts_are_summed() -> None:
     assert [(cluster.number, cluster.size, cluster.utterances) for cluster in described] == [(3, 2, 9), (7, 3, 10)]
     assert set(described[1].representatives) == {0, 2, 5}
     assert describe_clusters([], np.array([], int), VECTORS[:0]) == []
-    with pytest.raises(ClusteringError, match="6 texts, 5 labels, 6 vectors and 6 counts"):
+    with pytest.raises(MapError, match="6 texts, 5 labels, 6 vectors and 6 counts"):
         describe_clusters(TEXTS[:6], np.zeros(5, int), VECTORS[:6])

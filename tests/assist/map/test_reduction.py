@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tests.helpers.topic_texts import TOPICS, TopicEncoder, texts_about
-from turnwise.assist.map.reduction import ClusteringError, DimensionReduction
+from turnwise.assist.map.reduction import DimensionReduction
 from turnwise.assist.search.neighbours import nearest_neighbours
+from turnwise.core.errors import MapError
 
 TEXTS = [text for topic in TOPICS for text in texts_about(topic, 30)]
 VECTORS = TopicEncoder().encode(TEXTS)
@@ -72,12 +73,12 @@ def test_neighbours_are_the_nearest_of_all() -> None:
 
 
 def test_invalid_input_raises_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ClusteringError, match="no method 'pca': choose umap or tsne"):
+    with pytest.raises(MapError, match="no method 'pca': choose umap or tsne"):
         DimensionReduction(VECTORS, "pca")  # type: ignore[arg-type]
-    with pytest.raises(ClusteringError, match="must be a matrix"):
+    with pytest.raises(MapError, match="must be a matrix"):
         DimensionReduction(VECTORS[0], "tsne").lay_out()
-    with pytest.raises(ClusteringError, match="not finite"):
+    with pytest.raises(MapError, match="not finite"):
         DimensionReduction(np.full((12, 3), np.nan, np.float32), "tsne").lay_out()
     monkeypatch.setitem(sys.modules, "umap", None)
-    with pytest.raises(ClusteringError, match=r"pip install 'turnwise\[map\]'"):
+    with pytest.raises(MapError, match=r"pip install 'turnwise\[map\]'"):
         DimensionReduction(VECTORS)

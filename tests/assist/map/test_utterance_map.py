@@ -12,7 +12,6 @@ from tests.helpers.families import WORDS, nudged
 from tests.helpers.topic_texts import TOPICS, TopicEncoder, texts_about
 from turnwise.assist.map.utterance_map import (
     JOURNAL,
-    MapError,
     MapUtterance,
     UtteranceMap,
     collect_utterances,
@@ -22,8 +21,8 @@ from turnwise.assist.map.utterance_map import (
     sample_utterances,
 )
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import EncoderMismatchError, MapError
 from turnwise.models.encoder import Encoder
-from turnwise.models.identity import EncoderMismatchError
 from turnwise.models.vector_cache import VectorCache
 
 OLD = [text for topic in ("parcel", "hotel", "card") for text in texts_about(topic, 40)]

@@ -24,14 +24,12 @@ from typer.testing import CliRunner
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.families import nudged
 from turnwise import Dialogue, Responder, Turn
-from turnwise.assist.responses.answers import Answer, ResponderError, read_answers
+from turnwise.assist.responses.answers import Answer, read_answers
 from turnwise.assist.responses.responder import DAMPING, FOLDING_SIMILARITY, rank_answers
-from turnwise.assist.search.schema import FilterError, TableError
 from turnwise.assist.search.table import SearchHit
 from turnwise.cli import app
+from turnwise.core.errors import CorpusError, EncoderMismatchError, SearchError
 from turnwise.core.text import normalise_text
-from turnwise.corpus.table_files import TableFileError
-from turnwise.models.identity import EncoderMismatchError
 
 PLACES = ("Bremen", "Kiel", "Ulm", "Trier", "Jena", "Hof")
 
@@ -145,7 +143,7 @@ def test_filters(responder: Responder) -> None:
     }
     assert {each.dialogue for each in responder.suggest(queries, where="dialogue = 'd3'")} == {"d3"}
     assert responder.suggest(queries, where={"source": "' OR true --"}) == []
-    with pytest.raises(FilterError, match="no column 'colour'"):
+    with pytest.raises(SearchError, match="no column 'colour'"):
         responder.suggest(queries, where={"colour": "red"})
 
 
@@ -181,32 +179,32 @@ def test_reranker_orders_and_reads_the_whole_conversation(responder: Responder) 
 
 def test_empty_table(tmp_path: Path) -> None:
     responder = Responder.open(tmp_path, BagOfWords())
-    with pytest.raises(ResponderError, match="has no answers"):
+    with pytest.raises(SearchError, match="has no answers"):
         responder.suggest(["hello"])
     assert responder.index([]).given == 0
 
 
 @pytest.mark.parametrize("conversation_turns", ["hello", [], [" "], [3], [None]])
 def test_invalid_conversations(responder: Responder, conversation_turns: Any) -> None:
-    with pytest.raises(ResponderError):
+    with pytest.raises(SearchError):
         responder.suggest(conversation_turns)
 
 
 def test_invalid_arguments(responder: Responder, tmp_path: Path) -> None:
     for numbers in ({"top": 0}, {"top": 6, "k": 5}):
-        with pytest.raises(ResponderError, match="top must be"):
+        with pytest.raises(SearchError, match="top must be"):
             responder.suggest(["hello"], **numbers)
-    with pytest.raises(ResponderError, match="as \\[text\\]"):
+    with pytest.raises(SearchError, match="as \\[text\\]"):
         responder.add("hello")
-    with pytest.raises(ResponderError, match="answer 1 is not valid: the text is empty"):
+    with pytest.raises(SearchError, match="answer 1 is not valid: the text is empty"):
         responder.add(["fine", " "])
-    with pytest.raises(ResponderError, match="speakers must be"):
+    with pytest.raises(SearchError, match="speakers must be"):
         responder.index(DIALOGUES, speakers=[])
-    with pytest.raises(ResponderError, match="turns must be at least 1"):
+    with pytest.raises(SearchError, match="turns must be at least 1"):
         Responder.open(tmp_path / "other", BagOfWords(), turns=0)
     with pytest.raises(EncoderMismatchError, match="another encoder"):
         Responder.open(tmp_path / "responses", BagOfWords("other"))
-    with pytest.raises(TableError, match="turns"):
+    with pytest.raises(SearchError, match="turns"):
         Responder.open(tmp_path / "responses", BagOfWords(), turns=9)
     assert len(responder) == 18
 
@@ -291,7 +289,7 @@ def test_read_answers(tmp_path: Path) -> None:
 )
 def test_invalid_answer_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises((ResponderError, TableFileError), match=message):
+    with pytest.raises((SearchError, CorpusError), match=message):
         read_answers(tmp_path / name)
 
 

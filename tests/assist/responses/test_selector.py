@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise import Selector
-from turnwise.assist.responses.selector import SelectedResponse, SelectorError
+from turnwise.assist.responses.selector import SelectedResponse
 from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.dialogue import SYSTEM, USER, Turn
+from turnwise.core.errors import SearchError
 from turnwise.core.types import SupportsScoreAll
 
 POOL = [f"response {number}" for number in range(12)]
@@ -127,7 +128,7 @@ def test_without_a_reranker() -> None:
     nearest_first = sorted(everything, key=lambda each: -each.similarity)[:5]
     assert [each.text for each in responses] == [each.text for each in nearest_first]
     assert all(each.score is None for each in responses)
-    with pytest.raises(SelectorError, match="there is no re-ranker"):
+    with pytest.raises(SearchError, match="there is no re-ranker"):
         indexed(None).score_all(CONTEXTS, np.zeros((len(CONTEXTS), 1), np.int64))
 
 
@@ -189,18 +190,18 @@ def test_neighbours_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_invalid_selections(context: Any, k: int, top: int, message: str) -> None:
-    with pytest.raises(SelectorError, match=message):
+    with pytest.raises(SearchError, match=message):
         indexed(None).select(context, k, top)
 
 
 def test_invalid_indexing() -> None:
-    with pytest.raises(SelectorError, match="nothing is indexed"):
+    with pytest.raises(SearchError, match="nothing is indexed"):
         Selector(FakeEncoder()).select(["hello"])
-    with pytest.raises(SelectorError, match="nothing is indexed"):
+    with pytest.raises(SearchError, match="nothing is indexed"):
         indexed(None, []).select(["hello"])
-    with pytest.raises(SelectorError, match="give a single one as"):
+    with pytest.raises(SearchError, match="give a single one as"):
         indexed(None, "hello")
-    with pytest.raises(SelectorError, match="k must be at least 1"):
+    with pytest.raises(SearchError, match="k must be at least 1"):
         indexed(None).retrieve_all(CONTEXTS, 0)
 
 
@@ -209,5 +210,5 @@ def test_vectors_that_are_not_finite() -> None:
         def vector(self, item: Any) -> npt.NDArray[np.float32]:
             return np.full(4, np.nan, np.float32)
 
-    with pytest.raises(SelectorError, match="not finite"):
+    with pytest.raises(SearchError, match="not finite"):
         Selector(Broken()).index(POOL)

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 import turnwise.assist.search.embedding
 from tests.helpers.command_line import run
-from turnwise.assist.search.embedding import EmbeddingError, embed
+from turnwise.assist.search.embedding import embed
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.corpus.source import CorpusError
+from turnwise.core.errors import CorpusError, SearchError
 from turnwise.corpus.store import StoreWriter
-from turnwise.corpus.table_files import TableFileError
 from turnwise.corpus.text_sources import open_text_source
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import wrap_model
@@ -98,7 +97,7 @@ def test_text_column(kind: str, tmp_path: Path) -> None:
     source = table(tmp_path / f"in{kind}", TEXTS, "body")
     embed(wrap_model(LetterCounter()), open_text_source(source, "body"), tmp_path / "out.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected(TEXTS))
-    with pytest.raises(TableFileError, match=r"has no column 'text'; it has 'id', 'body'.*--column"):
+    with pytest.raises(CorpusError, match=r"has no column 'text'; it has 'id', 'body'.*--column"):
         list(open_text_source(source).rows())
 
 
@@ -231,7 +230,7 @@ def test_other_model_texts_or_settings_start_again(tmp_path: Path) -> None:
 def test_invalid_rows_are_reported_before_any_work(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     letters = LetterCounter()
-    with pytest.raises(TableFileError, match=message):
+    with pytest.raises(CorpusError, match=message):
         embed(wrap_model(letters), open_text_source(tmp_path / name), tmp_path / "out.npy")
     assert letters.inputs == []
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -246,9 +245,9 @@ def test_invalid_paths_and_texts(tmp_path: Path) -> None:
         ("nowhere/out.npy", "there is no folder"),
         ("folder.npy", "is a folder"),
     ):
-        with pytest.raises(EmbeddingError, match=message):
+        with pytest.raises(SearchError, match=message):
             embed(wrap_model(LetterCounter()), texts, tmp_path / out)
-    with pytest.raises(EmbeddingError, match="no texts"):
+    with pytest.raises(SearchError, match="no texts"):
         embed(wrap_model(LetterCounter()), open_text_source(lines(tmp_path / "empty.txt", [])), tmp_path / "out.npy")
     with pytest.raises(CorpusError, match="only a store has splits and speakers"):
         open_text_source(source, speakers=["user"])

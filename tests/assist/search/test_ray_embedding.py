@@ -24,13 +24,13 @@ from pyarrow import fs
 
 from tests.helpers import HANG_SECONDS
 from turnwise.assist.search import ray_embedding
-from turnwise.assist.search.embedding import EmbeddingError, embed
+from turnwise.assist.search.embedding import embed
 from turnwise.assist.search.lance_writer import LanceWriter
 from turnwise.assist.search.parquet_blocks import ParquetCorpus, RowGroup, TableReader, open_corpus
 from turnwise.assist.search.ray_embedding import embed_on_ray
 from turnwise.core.dialogue import Dialogue, Slot, Turn
-from turnwise.core.imports import MissingPackageError
-from turnwise.corpus.store import CorpusError, StoreWriter
+from turnwise.core.errors import CorpusError, MissingPackageError, SearchError
+from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.text_sources import open_text_source
 from turnwise.models.loading import load_model
 
@@ -144,7 +144,7 @@ def test_identity_of_texts(tmp_path: Path) -> None:
 
 def test_invalid_inputs(tmp_path: Path) -> None:
     def refused(source: str, message: str, column: str = "text", splits: Sequence[str] = ()) -> None:
-        with pytest.raises((EmbeddingError, CorpusError), match=message):
+        with pytest.raises((SearchError, CorpusError), match=message):
             open_corpus(str(tmp_path / source), column, splits)
 
     def written(name: str, **columns: Any) -> None:
@@ -171,7 +171,7 @@ def test_invalid_inputs(tmp_path: Path) -> None:
     refused("store", "no dialogue is in split nowhere", splits=["nowhere"])
     corpus = open_corpus(str(tmp_path / "a.parquet"), block_rows=5)
     written("a.parquet", id=[], text=pa.array([], pa.string()))
-    with pytest.raises(EmbeddingError, match=r"a.parquet.*(has changed|cannot be read)"):
+    with pytest.raises(SearchError, match=r"a.parquet.*(has changed|cannot be read)"):
         read_all(corpus)
 
 
@@ -247,46 +247,44 @@ def test_table_of_another_run_is_rejected(tmp_path: Path) -> None:
         ("normalise", "--normalise"),
         ("turnwise", "version of turnwise"),
     ):
-        with pytest.raises(
-            EmbeddingError, match=rf"is an unfinished table with another {words}: repeat the same command"
-        ):
+        with pytest.raises(SearchError, match=rf"is an unfinished table with another {words}: repeat the same command"):
             table_at(out, **{key: "other"}).begin()
-    with pytest.raises(EmbeddingError, match=r"another --block-rows \(before: --block-rows 3\)"):
+    with pytest.raises(SearchError, match=r"another --block-rows \(before: --block-rows 3\)"):
         table_at(out, block_rows=4).begin()
     table_at(out).write(0, batches(0))
     table_at(out).commit(1)
-    with pytest.raises(EmbeddingError, match="is a table with another model, --max-length"):
+    with pytest.raises(SearchError, match="is a table with another model, --max-length"):
         table_at(out, model="other", max_length=5).begin()
     assert rows_in(out) == [0]
 
 
 def test_run_of_a_function_is_not_continued(tmp_path: Path) -> None:
     table_at(tmp_path / "out.lance", model=None).begin()
-    with pytest.raises(EmbeddingError, match="of a Python function, which may have changed"):
+    with pytest.raises(SearchError, match="of a Python function, which may have changed"):
         table_at(tmp_path / "out.lance", model=None).begin()
 
 
 def test_foreign_tables_and_files_are_untouched(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs.lance"
     lance.write_dataset(pa.table({"a": [1]}), str(theirs))
-    with pytest.raises(EmbeddingError, match="a table that `embed` has not written"):
+    with pytest.raises(SearchError, match="a table that `embed` has not written"):
         table_at(theirs).begin()
     assert lance.dataset(str(theirs)).count_rows() == 1
     other = tmp_path / "other.lance"
     other.mkdir()
     (other / "notes.txt").write_text("mine")
-    with pytest.raises(EmbeddingError, match="has other files"):
+    with pytest.raises(SearchError, match="has other files"):
         table_at(other).begin()
 
 
 def test_exception_of_a_block_is_raised_unchanged(tmp_path: Path) -> None:
     def bad() -> Iterator[pa.RecordBatch]:
         yield from batches(0)
-        raise EmbeddingError("row 1 has no text")
+        raise SearchError("row 1 has no text")
 
     table = table_at(tmp_path / "out.lance")
     table.begin()
-    with pytest.raises(EmbeddingError, match="row 1 has no text"):
+    with pytest.raises(SearchError, match="row 1 has no text"):
         table.write(0, bad())
     assert not table.is_finished(0)
 
@@ -295,7 +293,7 @@ def test_no_rows_no_table(tmp_path: Path) -> None:
     table = table_at(tmp_path / "out.lance")
     table.begin()
     table.write(0, batches())
-    with pytest.raises(EmbeddingError, match="no turn is by these speakers"):
+    with pytest.raises(SearchError, match="no turn is by these speakers"):
         table.commit(1)
     assert not table.begin()  # another attempt is possible
 
@@ -391,7 +389,7 @@ def test_killed_worker_loses_and_duplicates_nothing(place: Path, request: pytest
     again = embed_on_ray(model, "corpus", "out.lance", workers=2, block_rows=40)
     assert (again.texts, again.size, again.resumed) == (100, 3, 100)
     assert lance.dataset("out.lance").version == 1
-    with pytest.raises(EmbeddingError, match="is a table with another --normalise"):
+    with pytest.raises(SearchError, match="is a table with another --normalise"):
         embed_on_ray(model, "corpus", "out.lance", normalise=True)
 
 
@@ -423,7 +421,7 @@ def test_killed_command_is_continued(running: str, place: Path, request: pytest.
         first.send_signal(signal.SIGKILL)
     before = {text for path in place.glob("encoded-*") for text in path.read_text().split("\n")}
     (place / "slow").unlink()
-    with pytest.raises(EmbeddingError, match="another --block-rows"):
+    with pytest.raises(SearchError, match="another --block-rows"):
         embed_on_ray(model, "corpus", "out.lance", block_rows=16)
     earlier_files = set(place.glob("encoded-*"))
     done = subprocess.run(command(model, "corpus", *options, "--json"), text=True, capture_output=True)
@@ -464,9 +462,9 @@ def test_real_model_matches_the_local_engine(
 def test_errors_of_a_worker(place: Path, request: pytest.FixtureRequest) -> None:
     table = pa.table({"text": [*(f"text {number}" for number in range(30)), None]})
     pq.write_table(table, "in.parquet", row_group_size=25)
-    with pytest.raises(EmbeddingError, match=r"in.parquet, row group 1, row 5 of it \(from 0\): 'text' is null"):
+    with pytest.raises(SearchError, match=r"in.parquet, row group 1, row 5 of it \(from 0\): 'text' is null"):
         embed_on_ray(f"{request.node.name}:letters", "in.parquet", "out.lance", workers=1, block_rows=10)
-    with pytest.raises(EmbeddingError, match="already belongs to a Ray cluster"):
+    with pytest.raises(SearchError, match="already belongs to a Ray cluster"):
         embed_on_ray(f"{request.node.name}:letters", "in.parquet", "out.lance", block_rows=10, address="127.0.0.1:1")
 
 
@@ -486,7 +484,7 @@ def test_worker_skips_finished_blocks_and_checks_the_model(place: Path, request:
     other = ray_embedding.EmbeddingTask(
         *(getattr(task, name) for name in ray_embedding.EmbeddingTask.__slots__[:-1]), {**RUN, "model": "other"}
     )
-    with pytest.raises(EmbeddingError, match=r"is not the model of the machine"):
+    with pytest.raises(SearchError, match=r"is not the model of the machine"):
         ray_embedding._Worker(other)({"item": np.array([0])})
 
 
@@ -522,7 +520,7 @@ def test_command_errors(
 def test_unreachable_cluster_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with (
-        pytest.raises(EmbeddingError, match=r"there is no Ray cluster at 127\.0\.0\.1:1: "),
+        pytest.raises(SearchError, match=r"there is no Ray cluster at 127\.0\.0\.1:1: "),
         ray_embedding._cluster("127.0.0.1:1", None),
     ):
         pass

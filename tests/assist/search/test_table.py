@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.bag_of_words import BagOfWords
-from turnwise.assist.search.schema import FilterError, TableError, filter_sql
+from turnwise.assist.search.schema import filter_sql
 from turnwise.assist.search.table import RECALL, VectorTable
-from turnwise.models.identity import EncoderIdentity, EncoderMismatchError
+from turnwise.core.errors import EncoderMismatchError, SearchError
+from turnwise.models.identity import EncoderIdentity
 
 COLUMNS = pa.schema([pa.field("text", pa.string()), pa.field("Turn", pa.int32())])
 SIZE = 6
@@ -146,14 +147,14 @@ def test_filters(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_filters(where: Any) -> None:
-    with pytest.raises(FilterError):
+    with pytest.raises(SearchError):
         filter_sql(where, {"text": str, "Turn": int})
 
 
 def test_invalid_sql(tmp_path: Path) -> None:
     table = open_table(tmp_path)
     add(table, ["a"])
-    with pytest.raises(TableError, match="cannot be searched"):
+    with pytest.raises(SearchError, match="cannot be searched"):
         table.search(vectors(1), 1, where="nothing = (")
 
 
@@ -167,7 +168,7 @@ def test_invalid_rows_are_rejected_and_nothing_is_written(tmp_path: Path) -> Non
         np.ones((2, SIZE)),
         np.ones(SIZE),
     ):
-        with pytest.raises(TableError):
+        with pytest.raises(SearchError):
             table.add(["a"], bad.astype(np.float32), whole)
     for columns in (
         {"text": ["t"]},
@@ -175,9 +176,9 @@ def test_invalid_rows_are_rejected_and_nothing_is_written(tmp_path: Path) -> Non
         {"text": ["t"], "Turn": ["one"]},
         {"text": ["\ud800"], "Turn": [0]},
     ):
-        with pytest.raises(TableError):
+        with pytest.raises(SearchError):
             table.add(["a"], vectors(1), columns)
-    with pytest.raises(TableError, match="k must be at least 1"):
+    with pytest.raises(SearchError, match="k must be at least 1"):
         table.search(vectors(1), 0)
     assert len(table) == 0
     assert table.search(vectors(2), 3) == [[], []]
@@ -189,16 +190,16 @@ def test_table_that_does_not_fit_is_rejected(tmp_path: Path) -> None:
     encoder, other = (EncoderIdentity.of(each) for each in (BagOfWords(), BagOfWords("other")))
     open_table(tmp_path, settings={"turns": "3"}, encoder=encoder)
     open_table(tmp_path, settings={"turns": "3"}, encoder=encoder)
-    with pytest.raises(TableError, match="vector"):
+    with pytest.raises(SearchError, match="vector"):
         open_table(tmp_path, size=SIZE + 1)
-    with pytest.raises(TableError, match="turns '3', not '4'"):
+    with pytest.raises(SearchError, match="turns '3', not '4'"):
         open_table(tmp_path, settings={"turns": "4"})
     with pytest.raises(EncoderMismatchError, match="another encoder"):
         open_table(tmp_path, settings={"turns": "3"}, encoder=other)
-    with pytest.raises(TableError, match="no column 'more'"):
+    with pytest.raises(SearchError, match="no column 'more'"):
         open_table(tmp_path, columns=pa.schema([pa.field("more", pa.string())]))
     (tmp_path / "file").write_text("")
-    with pytest.raises(TableError, match="cannot be opened"):
+    with pytest.raises(SearchError, match="cannot be opened"):
         open_table(tmp_path / "file")
 
 
@@ -286,9 +287,9 @@ def test_rows_added_after_the_index_are_found(indexed: tuple[VectorTable, np.nda
 def test_recall_is_measured_with_given_queries(indexed: tuple[VectorTable, np.ndarray]) -> None:
     table, _ = indexed
     assert table.build_index(recall=1.0, queries=vectors(20, 5)).recall == 1.0
-    with pytest.raises(TableError, match="shape"):
+    with pytest.raises(SearchError, match="shape"):
         table.build_index(queries=vectors(2, size=SIZE + 1))
-    with pytest.raises(TableError, match="empty"):
+    with pytest.raises(SearchError, match="empty"):
         open_table(table.uri, "nothing").build_index()
 
 
@@ -304,7 +305,7 @@ def test_addresses_other_than_folders(tmp_path: Path) -> None:
     assert add(memory, ["b", "c"]) == 1
     assert [row.key for row in memory.search(vectors(1), 1)[0]] == ["a"]
     assert not VectorTable.exists("memory://", "other")
-    with pytest.raises(TableError, match="cannot be opened"):
+    with pytest.raises(SearchError, match="cannot be opened"):
         open_table("nosuchstorage://bucket/path")
 
 

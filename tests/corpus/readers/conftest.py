@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.helpers.outcomes import Outcome, outcome_of
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing import import_corpus
-from turnwise.corpus.source import CorpusError
 
 
 @pytest.fixture

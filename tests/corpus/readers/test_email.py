@@ -10,8 +10,9 @@ import pytest
 
 from tests.helpers.layouts import lay_out, mail
 from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.registry import get_reader
-from turnwise.corpus.source import CorpusError, CorpusSource, Rejection
+from turnwise.corpus.source import CorpusSource, Rejection
 
 ANN, BOB, HELP = "ann@example.org", "bob@example.net", "help@example.com"
 

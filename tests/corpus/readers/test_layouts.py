@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.layouts import BASES, LAYOUTS, Layout
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing import import_corpus
 from turnwise.corpus.registry import READERS
-from turnwise.corpus.source import CorpusError
 
 
 def _name(layout: Layout) -> str:

@@ -15,10 +15,10 @@ from tests.helpers.stores import write_store
 from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Slot, Turn, read_corpus
 from turnwise.cli import app
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.slots.augmentation import augment, augment_store, pick_values, sample_combinations
 from turnwise.corpus.slots.template import Template
 from turnwise.corpus.slots.template_table import EntityBook
-from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Store
 
 

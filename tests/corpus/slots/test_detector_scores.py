@@ -7,8 +7,9 @@ from hypothesis import given
 
 from tests.helpers.annotated_turns import annotate, annotated_corpora, annotated_store, as_dialogues
 from turnwise import Turn
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.slots.detection import open_test_split, score_detector
-from turnwise.corpus.slots.detectors import BuiltInDetector, DetectorError
+from turnwise.corpus.slots.detectors import BuiltInDetector
 from turnwise.corpus.slots.gazetteer import Gazetteer
 from turnwise.corpus.slots.template import non_overlapping_slots
 
@@ -31,7 +32,7 @@ def test_scores_equal_a_simple_implementation(turns: list[Turn]) -> None:
         (n, slot.start, slot.end, slot.name) for n, turn in enumerate(turns) for slot in non_overlapping_slots(turn)
     }
     if not annotated_slots:
-        with pytest.raises(DetectorError, match="no turn of user has a slot"):
+        with pytest.raises(CorpusError, match="no turn of user has a slot"):
             score_detector(as_dialogues(turns), DETECTOR)
         return
     detected = {
@@ -80,7 +81,7 @@ def test_only_the_speaker_counts() -> None:
     dialogues = as_dialogues([annotate("to Oslo", ("city", "Oslo")), annotate("to Oslo", speaker="system")])
     assert score_detector(dialogues, DETECTOR, "user").exact.f1 == 1
     assert score_detector(dialogues, DETECTOR, None).exact.precision == 0.5
-    with pytest.raises(DetectorError, match="no turn of system has a slot"):
+    with pytest.raises(CorpusError, match="no turn of system has a slot"):
         score_detector(dialogues, DETECTOR, "system")
 
 
@@ -93,9 +94,9 @@ def test_test_split_is_opened(tmp_path: Path) -> None:
 
     assert open_test_split(split_store("train", "valid", "test")).splits == ("test",)
     assert open_test_split(split_store("train", "valid")).splits == ("valid",)
-    with pytest.raises(DetectorError, match=r"no test or valid split.*only train"):
+    with pytest.raises(CorpusError, match=r"no test or valid split.*only train"):
         open_test_split(split_store("train"))
     unsplit, other = split_store(None), split_store("valid", "test")
     assert open_test_split(unsplit, [other]).splits is None
-    with pytest.raises(DetectorError, match="has no splits: a detector that has learnt from it"):
+    with pytest.raises(CorpusError, match="has no splits: a detector that has learnt from it"):
         open_test_split(unsplit, [other, unsplit])

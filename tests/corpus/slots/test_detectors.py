@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.helpers.annotated_turns import ANYTHING, PHRASES, annotate, annotated_corpora, annotated_store, as_dialogues
 from turnwise import Slot, Turn
-from turnwise.corpus.slots.detectors import BuiltInDetector, DetectorError, detector_from_json
+from turnwise.core.errors import CorpusError
+from turnwise.corpus.slots.detectors import BuiltInDetector, detector_from_json
 from turnwise.corpus.slots.gazetteer import Gazetteer, word_forms
 from turnwise.corpus.slots.template import non_overlapping_slots
-from turnwise.corpus.source import CorpusError
 
 
 def find(detector: BuiltInDetector, text: str) -> list[tuple[str, str]]:
@@ -167,7 +167,7 @@ def test_held_out_splits_are_not_learnt(tmp_path: Path) -> None:
 
 def test_stores_that_nothing_can_be_learnt_from(tmp_path: Path) -> None:
     plain = annotated_store(tmp_path / "plain", as_dialogues([annotate("good night")]))
-    with pytest.raises(DetectorError, match=r"no turn of plain .*split train has a slot.*annotated slots"):
+    with pytest.raises(CorpusError, match=r"no turn of plain .*split train has a slot.*annotated slots"):
         BuiltInDetector.learn([plain])
     test_only = annotated_store(tmp_path / "test-only", as_dialogues([annotate("to Oslo", ("city", "Oslo"))], "test"))
     with pytest.raises(CorpusError, match="no train"):
@@ -175,7 +175,7 @@ def test_stores_that_nothing_can_be_learnt_from(tmp_path: Path) -> None:
 
 
 def test_detector_that_cannot_be_restored() -> None:
-    with pytest.raises(DetectorError, match="unknown kind of detector 'oracle', known are built-in, spacy"):
+    with pytest.raises(CorpusError, match="unknown kind of detector 'oracle', known are built-in, spacy"):
         detector_from_json({"kind": "oracle"})
-    with pytest.raises(DetectorError, match="'built-in' needs 'values'"):
+    with pytest.raises(CorpusError, match="'built-in' needs 'values'"):
         detector_from_json({"kind": "built-in"})

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.annotated_turns import annotate, annotated_store, as_dialogues
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.slots.detection import detect_store
-from turnwise.corpus.slots.detectors import DetectorError, SpacyDetector, detector_from_json
+from turnwise.corpus.slots.detectors import SpacyDetector, detector_from_json
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +56,12 @@ def test_detector_can_be_restored_and_detects_in_a_store(model: str, tmp_path: P
 
 def test_missing_model_error_says_what_to_do(model: str) -> None:
     with pytest.raises(
-        DetectorError, match=r"cannot load the model 'en_no_such_model'.*python -m spacy download en_no_such_model"
+        CorpusError, match=r"cannot load the model 'en_no_such_model'.*python -m spacy download en_no_such_model"
     ):
         SpacyDetector("en_no_such_model")
 
 
 def test_missing_spacy_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(DetectorError, match=r"spaCy is not installed: pip install 'turnwise\[ner\]'"):
+    with pytest.raises(CorpusError, match=r"spaCy is not installed: pip install 'turnwise\[ner\]'"):
         SpacyDetector("en_core_web_lg")

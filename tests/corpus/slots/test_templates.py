@@ -12,9 +12,9 @@ from tests.helpers.annotated_turns import annotate
 from tests.helpers.stores import write_store
 from tests.helpers.strategies import NAMES, TEXTS, corpora, turns
 from turnwise import Dialogue, Slot, Turn
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.slots.template import Template, non_overlapping_slots
 from turnwise.corpus.slots.template_table import EntityBook, TemplateTable, open_training_split
-from turnwise.corpus.source import CorpusError
 
 
 def annotated(text: str, *slots: tuple[str, str], intent: str | None = None, speaker: str = "user") -> Turn:

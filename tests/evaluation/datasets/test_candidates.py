@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
+from turnwise.core.errors import DatasetError
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.synthetic.sample import sample_dialogues
@@ -23,7 +24,6 @@ from turnwise.evaluation.datasets.candidates import (
     next_turns,
 )
 from turnwise.evaluation.datasets.conversations import ConversationData
-from turnwise.evaluation.datasets.dataset import DatasetError
 
 DATA = os.environ.get("TURNWISE_DATA")
 

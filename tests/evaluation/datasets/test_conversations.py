@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from turnwise import Dialogue, Turn
+from turnwise.core.errors import DatasetError
 from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.datasets.conversations import MAX_DIALOGUES, conversation_datasets, sample_dialogues
-from turnwise.evaluation.datasets.dataset import DatasetError
 
 DATA = os.environ.get("TURNWISE_DATA")
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, QUESTION_DATASETS
-from turnwise.evaluation.datasets.dataset import Dataset, DatasetError
+from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.datasets.dialogue_labels import ACTION_DATASETS, INFERENCE_DATASETS
 from turnwise.evaluation.datasets.retrieval import retrieval_datasets
 from turnwise.evaluation.datasets.sentence_pairs import SIMILARITY_DATASETS, TRIPLET_DATASETS

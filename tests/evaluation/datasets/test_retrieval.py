@@ -10,14 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise import Dialogue, Turn
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.store import StoreWriter, read_corpus
-from turnwise.evaluation.datasets.retrieval import (
-    ConstructionError,
-    LabelledTurn,
-    build_retrieval,
-    labelled_turns,
-    split_words,
-)
+from turnwise.evaluation.datasets.retrieval import LabelledTurn, build_retrieval, labelled_turns, split_words
 
 TURNS = st.lists(
     st.builds(
@@ -52,7 +47,7 @@ def test_candidates_are_the_best_others_by_bm25(turns: list[LabelledTurn], candi
     labels = {turn.text: turn.label for turn in turns}
     try:
         data = build_retrieval(turns, "toy", candidates=candidates, positives=positives)
-    except ConstructionError:
+    except CorpusError:
         made = {}
     else:
         assert data.valid == ()
@@ -111,9 +106,9 @@ def test_queries_are_sampled_by_seed() -> None:
 
 
 def test_what_cannot_be_built_says_so() -> None:
-    with pytest.raises(ConstructionError, match="fewer than two labels"):
+    with pytest.raises(CorpusError, match="fewer than two labels"):
         build_retrieval([LabelledTurn("a b", "x"), LabelledTurn("a c", "x"), LabelledTurn("!!!", "y")], "toy")
-    with pytest.raises(ConstructionError, match="none of 2 turns"):
+    with pytest.raises(CorpusError, match="none of 2 turns"):
         build_retrieval([LabelledTurn("a b", "x"), LabelledTurn("a c", "y")], "toy")
 
 
@@ -151,7 +146,7 @@ def test_labels_of_turns(tmp_path: Path) -> None:
         LabelledTurn("cancel it", "cancel"),
     ]
     assert labelled_turns(corpus, "acts", split="test") == [LabelledTurn("Book  it", "inform+request")]
-    with pytest.raises(ConstructionError, match="no turn has a unique acts"):
+    with pytest.raises(CorpusError, match="no turn has a unique acts"):
         labelled_turns(corpus, "acts")
-    with pytest.raises(ConstructionError, match="no turn of 'system' in split 'test' has a unique intent"):
+    with pytest.raises(CorpusError, match="no turn of 'system' in split 'test' has a unique intent"):
         labelled_turns(corpus, speaker="system", split="test")

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import turnwise
+from turnwise.core.errors import EvaluationError
 from turnwise.evaluation.metrics import BOOTSTRAP_SAMPLES, Outcome, Statistic
 from turnwise.evaluation.reporting.comparison import (
     compare,
@@ -22,7 +23,7 @@ from turnwise.evaluation.reporting.comparison import (
     p_value,
 )
 from turnwise.evaluation.reporting.markdown import escape_markdown
-from turnwise.evaluation.results import Results, ResultsError, write_results
+from turnwise.evaluation.results import Results, write_results
 
 Array = npt.NDArray[np.float64]
 Write = Callable[..., Path]
@@ -322,10 +323,10 @@ def test_nothing_in_common(write: Write) -> None:
 def test_folders_without_results_are_refused(write: Write, tmp_path: Path) -> None:
     good = write("good", [make_outcome(flips(0.5, 1))])
     for folders in ((tmp_path / "none", good), (good, tmp_path / "none")):
-        with pytest.raises(ResultsError, match="none"):
+        with pytest.raises(EvaluationError, match="none"):
             compare(*folders)
-    with pytest.raises(ResultsError, match="two folders"):
+    with pytest.raises(EvaluationError, match="two folders"):
         compare(good)
     (good / "outcomes.parquet").unlink()
-    with pytest.raises(ResultsError, match=r"outcomes\.parquet does not exist"):
+    with pytest.raises(EvaluationError, match=r"outcomes\.parquet does not exist"):
         compare(good, good)

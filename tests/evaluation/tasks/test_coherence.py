@@ -18,13 +18,12 @@ from scipy.stats import kendalltau
 from torch import nn
 
 from turnwise import evaluate
+from turnwise.core.errors import DatasetError, EvaluationError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.corpus.readers.responses import Candidates
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS
 from turnwise.evaluation.metrics import Outcome
-from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.tasks.coherence import CoherenceQuestion, coherence, complete_dialogues, sample_questions
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS, Composer, MarkedInput

@@ -24,12 +24,12 @@ from tests.helpers.tiny import corpus, folder, recipe
 from turnwise import Dialogue, Turn, evaluate, train
 from turnwise.cli import app
 from turnwise.core.dialogue import USER, Slot
+from turnwise.core.errors import DatasetError, ModelError
 from turnwise.corpus.slots.detection import detect_store
 from turnwise.corpus.slots.detectors import BuiltInDetector
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks, Template
 from turnwise.corpus.store import StoreWriter
 from turnwise.corpus.synthetic.sample_sets import labelled_utterances
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts, load_intents
 from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, TEMPLATE_SHARE, Outcome
 from turnwise.evaluation.tasks.compression import (
@@ -44,7 +44,7 @@ from turnwise.evaluation.tasks.compression import (
     validation_curve,
 )
 from turnwise.evaluation.tasks.intents import MAX_LENGTH, nearest_validation
-from turnwise.models.compression import TEMPLATE_SOURCES, Compression, CompressionError, TemplateSource
+from turnwise.models.compression import TEMPLATE_SOURCES, Compression, TemplateSource
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import load_folder
 from turnwise.models.vector_cache import VectorCache
@@ -437,11 +437,11 @@ def test_what_is_set_without_measuring(model: Path, detected: tuple[Path, Path])
 @pytest.mark.parametrize(
     ("datasets", "source", "error", "message"),
     [
-        (["plain"], "given", CompressionError, "plain marks no slots, so no templates are given"),
-        (["sample", "plain"], "given", CompressionError, "plain marks no slots"),
-        (["sample"], "detected", CompressionError, "no detector; choose from given, retrieved"),
+        (["plain"], "given", ModelError, "plain marks no slots, so no templates are given"),
+        (["sample", "plain"], "given", ModelError, "plain marks no slots"),
+        (["sample"], "detected", ModelError, "no detector; choose from given, retrieved"),
         (["simple"], "given", DatasetError, "no intent data set 'simple'"),
-        ([], "given", CompressionError, "name one"),
+        ([], "given", ModelError, "name one"),
     ],
 )
 def test_a_choice_that_cannot_be_made_changes_nothing(

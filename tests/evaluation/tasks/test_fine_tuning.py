@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from sklearn.metrics import f1_score
 
 from turnwise.core.dialogue import Turn
-from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.dialogue_labels import ActionData, ActionExample
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.metrics import compute_per_run

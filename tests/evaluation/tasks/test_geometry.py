@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.encoders import ConstantEncoder, RandomEncoder
 from turnwise.core.dialogue import Slot
-from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, intent_datasets
 from turnwise.evaluation.tasks.geometry import geometry
 from turnwise.models.loading import FunctionEncoder

@@ -18,8 +18,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 from turnwise.core.dialogue import Slot, Turn
+from turnwise.core.errors import DatasetError
 from turnwise.corpus.slots.template import SlotMarks
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts, load_intents
 from turnwise.evaluation.tasks import intents as module
 from turnwise.evaluation.tasks.intents import (

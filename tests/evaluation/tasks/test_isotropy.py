@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from tests.helpers.encoders import ConstantEncoder, RandomEncoder
 from turnwise import Turn, evaluate
+from turnwise.core.errors import DatasetError
 from turnwise.core.text import normalise_text
 from turnwise.evaluation.datasets.conversations import ConversationData, conversation_datasets
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import Outcome, lower_is_better
 from turnwise.evaluation.tasks.isotropy import (
     MAX_TEXTS,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from sklearn.metrics import accuracy_score, recall_score, roc_auc_score, roc_curve
 
-from turnwise.evaluation.datasets.dataset import DatasetError
+from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.intents import (
     OUT_OF_SCOPE,
     IntentData,

@@ -16,9 +16,9 @@ from sentence_transformers import SentenceTransformer
 
 from tests.helpers.encoders import ConstantEncoder
 from turnwise.core.dialogue import Turn, context_turns, response_turns
+from turnwise.core.errors import DatasetError
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.responses import (
     Context,

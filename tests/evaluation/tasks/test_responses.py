@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.encoders import ConstantEncoder
+from turnwise.core.errors import DatasetError
 from turnwise.corpus.readers.responses import Candidates
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.responses import _random_pools, rank_answers, rank_responses
 

@@ -14,10 +14,10 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.helpers.families import BUCKETED, UNPADDED, sequences
+from turnwise.core.errors import ModelError
 from turnwise.models.backbone.attention import TILE_SIZES, TRITON
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.graphs import PaddedStream, round_up
-from turnwise.models.backbone.source import BackboneError
 from turnwise.models.backbone.stream import TokenStream
 
 Folder = Callable[[str], Path]
@@ -165,7 +165,7 @@ def test_copy_runs_as_usual(tiny_folder: Folder) -> None:
 def test_bucketed_family_has_no_graphs(tiny_folder: Folder) -> None:
     backbone = Backbone.load(tiny_folder(BUCKETED[0]))
     assert not backbone.supports_graphs
-    with pytest.raises(BackboneError, match="cuda_graphs=false"):
+    with pytest.raises(ModelError, match="cuda_graphs=false"):
         backbone.use_graphs()
 
 

@@ -11,15 +11,15 @@ from transformers import PreTrainedModel
 
 from tests.helpers.families import FAMILIES, WORDS, plain_model, sequences
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import ModelError, RecipeError
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.models.backbone import backbone as backbone_module
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.ragged import Tokens
-from turnwise.models.backbone.source import BackboneError
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
 from turnwise.training.loop import train
-from turnwise.training.recipe import Recipe, RecipeError, load_recipe
+from turnwise.training.recipe import Recipe, load_recipe
 
 Folder = Callable[[str], Path]
 
@@ -98,7 +98,7 @@ def test_more_layers_than_present_are_rejected(family: str, more: int, tiny_fold
     depth = DEPTH.get(family, 2)
     count = depth + 1 if more == 1 else more
     backbone = Backbone.load(tiny_folder(family))
-    with pytest.raises(BackboneError, match=f"layers={count}: .* has {depth} here, keep 1 to {depth}"):
+    with pytest.raises(ModelError, match=f"layers={count}: .* has {depth} here, keep 1 to {depth}"):
         backbone.keep_layers(count)
     assert backbone.layers == depth
 
@@ -166,7 +166,7 @@ def test_run_with_fewer_layers_starts_and_resumes(talks: Corpus, tiny_folder: Fo
 
 
 def test_too_many_layers_in_a_recipe_are_rejected(talks: Corpus, tiny_folder: Folder, tmp_path: Path) -> None:
-    with pytest.raises(BackboneError, match="layers=3: bert has 2 here, keep 1 to 2"):
+    with pytest.raises(ModelError, match="layers=3: bert has 2 here, keep 1 to 2"):
         train(make_recipe(tiny_folder("bert"), "layers=3"), talks, tmp_path / "run")
     with pytest.raises(RecipeError, match="layers must be 1 or more, or null, got 0"):
         make_recipe(tiny_folder("bert"), "layers=0")

@@ -16,10 +16,11 @@ from torch.testing import assert_close
 from transformers import AutoModelForMaskedLM, PreTrainedModel, T5ForConditionalGeneration
 
 from tests.helpers.families import FAMILIES, LONGEST, config, plain_model, sequences, tokenizer
+from turnwise.core.errors import ModelError
 from turnwise.core.model_names import TURNWISE_RERANKER, TURNWISE_SMALL, TURNWISE_SMALL_INT8
 from turnwise.models.backbone.backbone import Backbone, attention_dropout
 from turnwise.models.backbone.inputs import ROLE_TOKENS
-from turnwise.models.backbone.source import BackboneError, check_model_folder, locate_model
+from turnwise.models.backbone.source import check_model_folder, locate_model
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
 
@@ -39,14 +40,14 @@ def test_minilm_is_found_in_its_package() -> None:
 
 def test_missing_minilm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BackboneError, match=r"pip install 'turnwise\[minilm\]'"):
+    with pytest.raises(ModelError, match=r"pip install 'turnwise\[minilm\]'"):
         locate_model("minilm")
 
 
 @pytest.mark.parametrize("name", [TURNWISE_SMALL, TURNWISE_RERANKER, TURNWISE_SMALL_INT8])
 def test_missing_weights_name_the_command_that_installs_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BackboneError, match=rf"'{name}' is not installed: run `make setup`, or `pip install ./weights"):
+    with pytest.raises(ModelError, match=rf"'{name}' is not installed: run `make setup`, or `pip install ./weights"):
         locate_model(name)
 
 
@@ -54,7 +55,7 @@ def test_package_without_the_model_is_an_error(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "turnwise_weights").mkdir()
     (tmp_path / "turnwise_weights" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(BackboneError, match=r"'turnwise-small' is missing from the installed package turnwise_weights"):
+    with pytest.raises(ModelError, match=r"'turnwise-small' is missing from the installed package turnwise_weights"):
         locate_model(TURNWISE_SMALL)
 
 
@@ -104,26 +105,26 @@ def test_hugging_face_id_is_located_in_the_cache(
 
 @pytest.mark.parametrize("load", [check_model_folder, Backbone.load])
 def test_folder_without_a_configuration_is_rejected(load: Callable[[Path], Any], tmp_path: Path) -> None:
-    with pytest.raises(BackboneError, match=r"no config\.json"):
+    with pytest.raises(ModelError, match=r"no config\.json"):
         load(tmp_path)
 
 
 @pytest.mark.parametrize("load", [check_model_folder, Backbone.load])
 def test_folder_without_weights_is_rejected(load: Callable[[Path], Any], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(BackboneError, match="holds no weights"):
+    with pytest.raises(ModelError, match="holds no weights"):
         load(tmp_path)
 
 
 @pytest.mark.parametrize("load", [locate_model, Backbone.load])
 def test_missing_folder_is_rejected(load: Callable[[Path], Any], tmp_path: Path) -> None:
-    with pytest.raises(BackboneError, match="does not exist"):
+    with pytest.raises(ModelError, match="does not exist"):
         load(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("name", ["./missing", "some/where/else", "../missing"])
 def test_missing_relative_folder_is_not_an_id(name: str) -> None:
-    with pytest.raises(BackboneError, match="does not exist"):
+    with pytest.raises(ModelError, match="does not exist"):
         locate_model(name)
 
 
@@ -134,7 +135,7 @@ def test_pickles_are_rejected_with_a_conversion_command(tiny_folder: Folder, tmp
     model = plain_model(folder)
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(BackboneError, match=r"pickle \(pytorch_model\.bin\).*convert it once") as caught:
+    with pytest.raises(ModelError, match=r"pickle \(pytorch_model\.bin\).*convert it once") as caught:
         Backbone.load(folder)
     code = str(caught.value).partition('python -c "')[2].removesuffix('"')
     exec(compile(code, "conversion", "exec"), {})
@@ -145,7 +146,7 @@ def test_pickles_are_rejected_with_a_conversion_command(tiny_folder: Folder, tmp
 
 def test_unknown_id_offline_is_one_clear_error() -> None:
     """One line that names the model; nothing tried to reach the network."""
-    with pytest.raises(BackboneError, match="someone/no-such-model") as caught:
+    with pytest.raises(ModelError, match="someone/no-such-model") as caught:
         Backbone.load("someone/no-such-model")
     assert "\n" not in str(caught.value)
     error: BaseException | None = caught.value
@@ -160,7 +161,7 @@ def test_unknown_model_type_is_rejected(tiny_folder: Folder, tmp_path: Path) -> 
     folder = tmp_path / "odd"
     shutil.copytree(tiny_folder("bert"), folder)
     (folder / "config.json").write_text(json.dumps({"model_type": "no-such-architecture"}))
-    with pytest.raises(BackboneError, match="cannot load the model"):
+    with pytest.raises(ModelError, match="cannot load the model"):
         Backbone.load(folder)
 
 
@@ -168,7 +169,7 @@ def test_damaged_weights_are_rejected(tiny_folder: Folder, tmp_path: Path) -> No
     folder = tmp_path / "damaged"
     shutil.copytree(tiny_folder("bert"), folder)
     (folder / "model.safetensors").write_bytes(b"not a tensor")
-    with pytest.raises(BackboneError, match="cannot load the model"):
+    with pytest.raises(ModelError, match="cannot load the model"):
         Backbone.load(folder)
 
 
@@ -177,7 +178,7 @@ def test_folder_without_a_tokenizer_is_rejected(family: str, tiny_folder: Folder
     """For most families transformers makes one up, to which every word is unknown."""
     folder = tmp_path / family
     shutil.copytree(tiny_folder(family), folder, ignore=shutil.ignore_patterns("tokenizer*"))
-    with pytest.raises(BackboneError, match="holds no tokenizer"):
+    with pytest.raises(ModelError, match="holds no tokenizer"):
         Backbone.load(folder)
 
 
@@ -186,7 +187,7 @@ def test_weights_of_another_model_are_rejected(tiny_folder: Folder, tmp_path: Pa
     folder = tmp_path / "mixed"
     shutil.copytree(tiny_folder("bert"), folder)
     shutil.copy(tiny_folder("distilbert") / "model.safetensors", folder / "model.safetensors")
-    with pytest.raises(BackboneError, match=r"do not fit its configuration \(\d+ are missing"):
+    with pytest.raises(ModelError, match=r"do not fit its configuration \(\d+ are missing"):
         Backbone.load(folder)
 
 
@@ -195,7 +196,7 @@ def test_weights_of_another_size_are_rejected(tiny_folder: Folder, tmp_path: Pat
     shutil.copytree(tiny_folder("bert"), folder)
     settings = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**settings, "vocab_size": 99}))
-    with pytest.raises(BackboneError, match=r"do not fit its configuration .*embeddings\.word_embeddings\.weight"):
+    with pytest.raises(ModelError, match=r"do not fit its configuration .*embeddings\.word_embeddings\.weight"):
         Backbone.load(folder)
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.families import tokenizer
+from turnwise.core.errors import ModelError
 from turnwise.models.backbone.inputs import (
     END_OF_TURN,
     MARKS,
@@ -19,7 +20,6 @@ from turnwise.models.backbone.inputs import (
     selection_input,
 )
 from turnwise.models.backbone.ragged import Tokens
-from turnwise.models.backbone.source import BackboneError
 
 
 def composer_of(family: str) -> Composer:
@@ -86,7 +86,7 @@ def test_marks_stay_with_their_utterances(
     *turns, target = texts([*lengths, target_length])
     least = len(formula(task, composer, [[]] * len(turns), []))
     if least > longest:
-        with pytest.raises(BackboneError, match="with their marks do not fit a sequence"):
+        with pytest.raises(ModelError, match="with their marks do not fit a sequence"):
             composed(task, composer, turns, target, longest)
         return
     marked = composed(task, composer, turns, target, longest)
@@ -141,7 +141,7 @@ def test_selection(family: str, lengths: list[int], response_length: int, longes
     end = composer.special[END_OF_TURN]
     room = longest - len(composer.prefix) - len(composer.middle) - len(composer.suffix)
     if room < 1:
-        with pytest.raises(BackboneError, match="a response does not fit"):
+        with pytest.raises(ModelError, match="a response does not fit"):
             selection_input(composer, turns, response, longest)
         return
     marked = selection_input(composer, turns, response, longest)
@@ -168,7 +168,7 @@ def test_selection_as_the_paper_writes_it() -> None:
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_selection_needs_a_first_token(family: str) -> None:
     composer = composer_of(family)
-    with pytest.raises(BackboneError, match="no token such as"):
+    with pytest.raises(ModelError, match="no token such as"):
         selection_input(composer, texts([3]), texts([3])[0], 64)
     marked = composed("deletion", composer, texts([3, 2]), texts([3])[0], 64)
     assert len(marked.positions) == 2  # marks need no first token
@@ -176,8 +176,8 @@ def test_selection_needs_a_first_token(family: str) -> None:
 
 def test_missing_mark_is_named() -> None:
     composer, turns = Composer.of(tokenizer("bert")), texts([3, 2])
-    with pytest.raises(BackboneError, match=r"without response-selection and does not know \[EOT\]"):
+    with pytest.raises(ModelError, match=r"without response-selection and does not know \[EOT\]"):
         selection_input(composer, turns, turns[0], 64)
     for task, mark in MARKS.items():
-        with pytest.raises(BackboneError, match=rf"without {task} and does not know {re.escape(mark)}"):
+        with pytest.raises(ModelError, match=rf"without {task} and does not know {re.escape(mark)}"):
             composed(task, composer, turns, turns[0], 64)

@@ -219,7 +219,7 @@ def test_compiled_model_is_one_graph_for_any_number_of_tokens(monkeypatch: pytes
 def test_bucketed_family_cannot_be_compiled() -> None:
     from transformers import MPNetConfig, MPNetModel
 
-    from turnwise.models.backbone.source import BackboneError
+    from turnwise.core.errors import ModelError
 
     sizes = {
         "hidden_size": 32,
@@ -229,5 +229,5 @@ def test_bucketed_family_cannot_be_compiled() -> None:
         "vocab_size": 50,
     }
     backbone = Backbone(MPNetModel(MPNetConfig(**sizes)), None)  # type: ignore[arg-type]
-    with pytest.raises(BackboneError, match="compile=false"):
+    with pytest.raises(ModelError, match="compile=false"):
         backbone.compile()

@@ -11,10 +11,10 @@ from torch.testing import assert_close
 from transformers import PreTrainedModel
 
 from tests.helpers.families import BUCKETED, FAMILIES, LOCAL, UNPADDED, plain_model, sequences
+from turnwise.core.errors import ModelError
 from turnwise.models.backbone.attention import StreamShape, unpadded_attention
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.ragged import Tokens
-from turnwise.models.backbone.source import BackboneError
 from turnwise.models.backbone.stream import TokenStream
 
 Folder = Callable[[str], Path]
@@ -166,7 +166,7 @@ def test_small_buckets_equal_a_large_one(family: str, tiny_folder: Folder, monke
 
 @pytest.mark.parametrize("family", BUCKETED)
 def test_family_without_unpadded_support_is_rejected(family: str, tiny_folder: Folder) -> None:
-    with pytest.raises(BackboneError, match=f"{family} cannot run unpadded.*use 'buckets'"):
+    with pytest.raises(ModelError, match=f"{family} cannot run unpadded.*use 'buckets'"):
         Backbone.load(tiny_folder(family), execution="unpadded")
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.helpers.vector_table import VectorTable
+from turnwise.core.errors import ModelError
 from turnwise.papers.baselines.flow import ActNorm, Flow, FlowPostprocessor, fit_flow
-from turnwise.papers.baselines.whitening import PostprocessingError
 
 
 def random_flow(size: int, seed: int = 0, steps: int = 3) -> Flow:
@@ -139,11 +139,11 @@ def test_descriptions_of_different_flows_differ() -> None:
 
 
 def test_unsuitable_vectors_are_rejected() -> None:
-    with pytest.raises(PostprocessingError, match="at least 2 dimensions, got 1"):
+    with pytest.raises(ModelError, match="at least 2 dimensions, got 1"):
         FlowPostprocessor(VectorTable(gaussian(120, 1).numpy()), TEXTS)
-    with pytest.raises(PostprocessingError, match="have the same vector"):
+    with pytest.raises(ModelError, match="have the same vector"):
         FlowPostprocessor(VectorTable(np.ones((120, 3))), TEXTS)
-    with pytest.raises(PostprocessingError, match="not finite in epoch 1: lower its learning rate"):
+    with pytest.raises(ModelError, match="not finite in epoch 1: lower its learning rate"):
         FlowPostprocessor(VectorTable(gaussian(120, 6).numpy()), TEXTS, learning_rate=1e30)
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.core.dialogue import Turn
+from turnwise.core.errors import ModelError
 from turnwise.papers.baselines.glove import GloVe
-from turnwise.papers.baselines.whitening import PostprocessingError
 
 VECTORS = {"taxi": (1, 0, 2), "train": (0, 3, 1), "i": (0.5, -1, 0), "?": (0, 0, -4), "café": (2, 2, 2), "_": (9, 9, 9)}
 
@@ -127,14 +127,14 @@ def test_descriptions_of_different_vectors_differ(glove: GloVe, tmp_path: Path) 
 def test_malformed_files_are_rejected_with_the_line_number(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_text(text)
-    with pytest.raises(PostprocessingError, match=message) as caught:
+    with pytest.raises(ModelError, match=message) as caught:
         GloVe(path)
     assert str(path) in str(caught.value)
 
 
 def test_binary_and_missing_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "vectors.bin").write_bytes(b"taxi 1 2\n\xff\xfe\x00\n")
-    with pytest.raises(PostprocessingError, match="line 2: not UTF-8"):
+    with pytest.raises(ModelError, match="line 2: not UTF-8"):
         GloVe(tmp_path / "vectors.bin")
-    with pytest.raises(PostprocessingError, match=r"missing\.txt cannot be read \(No such file or directory\)"):
+    with pytest.raises(ModelError, match=r"missing\.txt cannot be read \(No such file or directory\)"):
         GloVe(tmp_path / "missing.txt")

@@ -8,13 +8,8 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 
 from tests.helpers.vector_table import VectorTable
-from turnwise.papers.baselines.whitening import (
-    PostprocessingError,
-    WhiteningPostprocessor,
-    encode_for_fitting,
-    hash_arrays,
-    normalise_rows,
-)
+from turnwise.core.errors import ModelError
+from turnwise.papers.baselines.whitening import WhiteningPostprocessor, encode_for_fitting, hash_arrays, normalise_rows
 
 
 def anisotropic(count: int, size: int, seed: int = 0) -> npt.NDArray[np.float64]:
@@ -92,13 +87,13 @@ def test_descriptions_of_different_maps_differ() -> None:
 def test_unsuitable_vectors_are_rejected() -> None:
     encoder = VectorTable(np.concatenate([anisotropic(50, 4), np.full((2, 4), np.nan)]))
     for dimensions in (0, 5):
-        with pytest.raises(PostprocessingError, match="dimensions must be between 1 and 4, got"):
+        with pytest.raises(ModelError, match="dimensions must be between 1 and 4, got"):
             WhiteningPostprocessor(encoder, texts(0, 50), dimensions=dimensions)
-    with pytest.raises(PostprocessingError, match="1 texts are too few"):
+    with pytest.raises(ModelError, match="1 texts are too few"):
         WhiteningPostprocessor(encoder, ["0"])
-    with pytest.raises(PostprocessingError, match="have the same vector"):
+    with pytest.raises(ModelError, match="have the same vector"):
         WhiteningPostprocessor(encoder, ["3", "3", "3"])
-    with pytest.raises(PostprocessingError, match="vector of text 1 is not finite"):
+    with pytest.raises(ModelError, match="vector of text 1 is not finite"):
         encode_for_fitting(encoder, ["0", "50"])
 
 

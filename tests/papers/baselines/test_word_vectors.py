@@ -16,16 +16,11 @@ from tests.helpers.tiny import corpus as sample_corpus
 from tests.helpers.tiny import divided
 from turnwise.cli import app
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import ModelError
 from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
 from turnwise.papers.baselines import word_vectors
 from turnwise.papers.baselines.glove import GloVe
-from turnwise.papers.baselines.word_vectors import (
-    Factors,
-    WordVectorError,
-    count_pairs,
-    frequent_words,
-    train_word_vectors,
-)
+from turnwise.papers.baselines.word_vectors import Factors, count_pairs, frequent_words, train_word_vectors
 
 FRUITS = ("apple", "pear", "plum")
 DAYS = ("monday", "friday", "sunday")
@@ -73,7 +68,7 @@ def test_counts_equal_those_of_a_loop(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(word_vectors, "CHUNK_WORDS", chunk)
         if not expected:
-            with pytest.raises(WordVectorError, match="no two frequent words"):
+            with pytest.raises(ModelError, match="no two frequent words"):
                 count_pairs(corpus, words, window)
             return
         pairs = count_pairs(corpus, words, window)
@@ -85,7 +80,7 @@ def test_words_are_counted_and_sorted(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "store", ["B b a a, c", "C b"], ["ß SS d,"])
     assert frequent_words(corpus, 2) == ["b", ",", "a", "c", "ss"]
     assert frequent_words(corpus, 3) == ["b"]
-    with pytest.raises(WordVectorError, match=r"no word occurs 4 times .*at most 3\): .*smaller --min-count"):
+    with pytest.raises(ModelError, match=r"no word occurs 4 times .*at most 3\): .*smaller --min-count"):
         frequent_words(corpus, 4)
 
 
@@ -220,7 +215,7 @@ def test_failed_training_keeps_the_existing_file(
     market: Corpus, tmp_path: Path, changes: dict[str, float], message: str
 ) -> None:
     (tmp_path / "v.txt").write_text("before")
-    with pytest.raises(WordVectorError, match=message):
+    with pytest.raises(ModelError, match=message):
         train_word_vectors(market, tmp_path / "v.txt", **{"size": 5, "epochs": 2, **changes})  # type: ignore[arg-type]
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"v.txt": "before"}
 
@@ -229,10 +224,10 @@ def test_unwritable_paths_are_rejected_before_counting(market: Corpus, tmp_path:
     def fail(step: str, done: int, total: int | None = None) -> None:
         raise AssertionError("counting has started")
 
-    with pytest.raises(WordVectorError, match=r"is a folder: .*another --out"):
+    with pytest.raises(ModelError, match=r"is a folder: .*another --out"):
         train_word_vectors(market, tmp_path, progress=fail)
     (tmp_path / "file").touch()
-    with pytest.raises(WordVectorError, match=r"v\.txt cannot be written .*another --out"):
+    with pytest.raises(ModelError, match=r"v\.txt cannot be written .*another --out"):
         train_word_vectors(market, tmp_path / "file" / "v.txt", progress=fail)
 
 

@@ -10,10 +10,10 @@ import pytest
 from tests.helpers.command_line import run as run_command
 from tests.helpers.tiny import backbone, corpus, recipe
 from turnwise import evaluate
+from turnwise.core.errors import TrainingError
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.papers.sweeps.epochs import evaluate_epochs
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
-from turnwise.training import TrainingError
 from turnwise.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("few_bootstrap_samples")

@@ -10,15 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.papers.sweeps.plan import (
-    Axis,
-    SweepError,
-    folder_name,
-    format_value,
-    grid_points,
-    parse_axis,
-    recipe_settings,
-)
+from turnwise.core.errors import TrainingError
+from turnwise.papers.sweeps.plan import Axis, folder_name, format_value, grid_points, parse_axis, recipe_settings
 from turnwise.training.recipe import load_recipe, parse_scalar
 
 SCALARS = (
@@ -63,7 +56,7 @@ def test_axis_values_round_trip_through_yaml(values: list[Any]) -> None:
     parsed = [expected(value) for value in values]
     text = yaml.safe_dump(values, default_flow_style=True, width=math.inf, allow_unicode=True).strip()[1:-1]
     if any(same(first, second) for first, second in itertools.combinations(parsed, 2)):
-        with pytest.raises(SweepError, match="occurs twice"):
+        with pytest.raises(TrainingError, match="occurs twice"):
             parse_axis(f"key={text}")
         return
     axis = parse_axis(f"key={text}")
@@ -113,14 +106,14 @@ def test_common_axes_are_parsed(text: str, values: tuple[Any, ...]) -> None:
     ],
 )
 def test_invalid_axes_are_rejected(text: str, message: str) -> None:
-    with pytest.raises(SweepError, match=message):
+    with pytest.raises(TrainingError, match=message):
         parse_axis(text)
 
 
 def test_axes_of_python_values_are_normalised_and_checked() -> None:
     assert Axis("windows", ((1,), (1, 2))).values == ([1], [1, 2])
     assert Axis("rate", ("1e-5",)).values == (1e-5,)
-    with pytest.raises(SweepError, match="values must be numbers"):
+    with pytest.raises(TrainingError, match="values must be numbers"):
         Axis("windows", ({1, 2},))
 
 
@@ -139,9 +132,9 @@ def test_first_axis_changes_slowest(sizes: list[int]) -> None:
 
 
 def test_grids_without_axes_or_with_duplicate_keys_are_rejected() -> None:
-    with pytest.raises(SweepError, match="needs an axis"):
+    with pytest.raises(TrainingError, match="needs an axis"):
         grid_points([])
-    with pytest.raises(SweepError, match="two axes have the key 'steps'"):
+    with pytest.raises(TrainingError, match="two axes have the key 'steps'"):
         grid_points([parse_axis("steps=1"), parse_axis("seed=1"), parse_axis("steps=2")])
 
 

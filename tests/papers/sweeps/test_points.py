@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from turnwise import evaluate
+from turnwise.core.errors import EvaluationError
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.results import Results
-from turnwise.evaluation.runner import EvaluationError
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest, wrap_model
 from turnwise.papers.sweeps.points import EvaluationPlan

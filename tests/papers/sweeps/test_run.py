@@ -18,21 +18,20 @@ from typer.testing import CliRunner
 from tests.helpers.tiny import backbone, corpus, recipe
 from turnwise import evaluate
 from turnwise.cli.experiments import sweep_command
+from turnwise.core.errors import EvaluationError, RecipeError, TrainingError, TrainingInterruptedError
 from turnwise.corpus.store import Corpus, read_corpus
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.evaluation.runner import EvaluationError
 from turnwise.evaluation.suites import SUITES
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import ModelUnderTest, load_folder
 from turnwise.papers.sweeps import run as sweep_module
-from turnwise.papers.sweeps.plan import Sweep, SweepError, load_sweep, packaged_sweeps, parse_axis
+from turnwise.papers.sweeps.plan import Sweep, load_sweep, packaged_sweeps, parse_axis
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.run import run_sweep
-from turnwise.training import TrainingInterruptedError
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, load_recipe
-from turnwise.training.recipe_files import RecipeError, packaged_recipes
+from turnwise.training.recipe_files import packaged_recipes
 
 pytestmark = pytest.mark.usefixtures("no_curves", "few_bootstrap_samples")
 
@@ -261,7 +260,7 @@ def test_failed_points_are_reported_and_tried_again(
     tiny_recipe: Path, world: Path, tmp_path: Path, training_log: TrainingLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fraction of the corpus without a dialogue cannot be trained on; the others can."""
-    sweep = load_sweep(tiny_recipe, ["corpus_share=1,1e-9,0.5"])
+    sweep = load_sweep(tiny_recipe, ["corpus_fraction=1,1e-9,0.5"])
     points = run(sweep, corpus(), world, tmp_path)
     assert [bool(point.failure) for point in points] == [False, False, True, False]
     assert "use a larger one" in points[2].failure
@@ -306,24 +305,24 @@ def test_another_recipe_or_corpus_is_rejected_in_the_same_folder(
 
     whole = read_corpus(world)
     sweep_of(whole, "steps=2")
-    with pytest.raises(SweepError, match=r"another recipe \(steps was 2, now 3\): choose another --out"):
+    with pytest.raises(TrainingError, match=r"another recipe \(steps was 2, now 3\): choose another --out"):
         sweep_of(whole, "steps=3")
-    with pytest.raises(SweepError, match=r"another recipe \(objectives was .*, now "):
+    with pytest.raises(TrainingError, match=r"another recipe \(objectives was .*, now "):
         sweep_of(
             whole,
             f"backbone={backbone()}",
             *("batch_size=8", "steps=2", "max_length=24", "log_every=1"),
             name="simcse",
         )
-    with pytest.raises(SweepError, match="another corpus or other splits"):
+    with pytest.raises(TrainingError, match="another corpus or other splits"):
         sweep_of(Corpus(whole.stores, ["train"]), "steps=2")
-    with pytest.raises(SweepError, match="another corpus or other splits"):
+    with pytest.raises(TrainingError, match="another corpus or other splits"):
         sweep_of(corpus(), "steps=2")
     (tmp_path / "out" / "sweep.yaml").write_text("nonsense", encoding="utf-8")
-    with pytest.raises(SweepError, match="is not a sweep definition"):
+    with pytest.raises(TrainingError, match="is not a sweep definition"):
         sweep_of(whole, "steps=2")
     (tmp_path / "out" / "sweep.yaml").unlink()
-    with pytest.raises(SweepError, match="contains other files"):
+    with pytest.raises(TrainingError, match="contains other files"):
         sweep_of(whole, "steps=2")
 
 
@@ -339,7 +338,7 @@ def test_another_recipe_or_corpus_is_rejected_in_the_same_folder(
 def test_invalid_points_are_rejected_before_training(
     axes: list[str], message: str, tiny_recipe: Path, world: Path, tmp_path: Path, training_log: TrainingLog
 ) -> None:
-    with pytest.raises(SweepError, match=message):
+    with pytest.raises(TrainingError, match=message):
         run(load_sweep(tiny_recipe, axes), corpus(), world, tmp_path / "out")
     assert training_log.trained == []
     assert not (tmp_path / "out").exists()
@@ -359,7 +358,7 @@ def test_several_processes_are_rejected(
     tiny_recipe: Path, tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SweepError, match="runs in one process"):
+    with pytest.raises(TrainingError, match="runs in one process"):
         run(seeds(tiny_recipe, "1"), corpus(), world, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -415,7 +414,7 @@ def test_out_of_memory_in_evaluation_fails_one_point_but_stops_at_the_untrained_
         monkeypatch.setattr(Encoder, "encode", failing_encode)
         return run(seeds(tiny_recipe), corpus(), world, tmp_path, **options)
 
-    with pytest.raises(SweepError, match=r"untrained: evaluation ran out of memory \(OutOfMemoryError\)"):
+    with pytest.raises(TrainingError, match=r"untrained: evaluation ran out of memory \(OutOfMemoryError\)"):
         run_failing(lambda _: True)
     assert not (tmp_path / "runs").exists()
     first, second = run_failing(lambda number: number == 1, start=False)
@@ -487,7 +486,7 @@ def test_packaged_sweeps_of_dse_and_wmdc() -> None:
         for recipe in windows
     ]
     assert options == [(1500, list(range(1, size + 1)), reweight) for size in range(1, 6) for reweight in (True, False)]
-    assert [(each.steps, each.corpus_share) for each in recipes("wmdc-corpus")] == [
+    assert [(each.steps, each.corpus_fraction) for each in recipes("wmdc-corpus")] == [
         (1500, share) for share in (0.01, 0.1, 1.0)
     ]
     assert [(each.backbone, each.layers) for each in recipes("wmdc-layers")] == [("minilm", n) for n in (2, 4, 6)]
@@ -517,7 +516,7 @@ def test_packaged_sweeps_of_ums() -> None:
     ("name", "axis", "values"),
     [
         ("turns", "context_turns", [1, 2, 3, 4, 5]),
-        ("corpus", "corpus_share", [0.01, 0.03, 0.1, 0.3, 1]),
+        ("corpus", "corpus_fraction", [0.01, 0.03, 0.1, 0.3, 1]),
         ("temperature", "temperature", [0.05, 0.1, 0.2, 0.5]),
         ("negatives", "negatives", [1, 4, 9, 19]),
     ],
@@ -531,11 +530,11 @@ def test_sweeps_of_dialoguecse_change_one_parameter(name: str, axis: str, values
     for each in plan:
         ((kind, options),) = each.recipe.objectives.items()
         own = load_recipe(kind).objectives[kind]
-        changed = {} if axis == "corpus_share" else {axis: each.parameters[axis]}
+        changed = {} if axis == "corpus_fraction" else {axis: each.parameters[axis]}
         assert options == own | changed | ({"in_batch": False} if name == "negatives" else {})
-        share = each.parameters[axis] if axis == "corpus_share" else 1
+        share = each.parameters[axis] if axis == "corpus_fraction" else 1
         expected = replace(
-            load_recipe(kind), objectives={kind: options}, steps=1500, corpus_share=share, min_steps=None
+            load_recipe(kind), objectives={kind: options}, steps=1500, corpus_fraction=share, min_steps=None
         )
         assert each.recipe == expected
 
@@ -644,16 +643,16 @@ def test_arguments_replace_and_extend_a_sweep_file(tmp_path: Path) -> None:
 def test_invalid_files_are_rejected(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(SweepError, match=message):
+    with pytest.raises(TrainingError, match=message):
         load_sweep(file)
 
 
 def test_unknown_recipes_and_empty_grids_are_rejected() -> None:
     with pytest.raises(RecipeError, match="there is no recipe 'nothing'"):
         load_sweep("nothing", ["seed=1"]).plan()
-    with pytest.raises(SweepError, match="needs an axis"):
+    with pytest.raises(TrainingError, match="needs an axis"):
         load_sweep("dse").plan()
-    with pytest.raises(SweepError, match="two axes have the key 'seed'"):
+    with pytest.raises(TrainingError, match="two axes have the key 'seed'"):
         load_sweep("wmdc-windows", ["seed=1", "seed=2"])
 
 
@@ -750,11 +749,11 @@ def test_command_names_failed_points(tiny_recipe: Path, world: Path, tmp_path: P
             "--task",
             "nli",
         ),
-        *("--grid", "corpus_share=1e-9,1", "--set", "steps=1", "--no-start"),
+        *("--grid", "corpus_fraction=1e-9,1", "--set", "steps=1", "--no-start"),
     )
-    assert isinstance(answer.exception, SweepError)  # which the command line turns into exit code 1
+    assert isinstance(answer.exception, TrainingError)  # which the command line turns into exit code 1
     assert "1 of 2 points failed" in str(answer.exception)
-    assert "corpus_share=1.0e-09: a fraction of 1e-09" in str(answer.exception)
+    assert "corpus_fraction=1.0e-09: a fraction of 1e-09" in str(answer.exception)
     assert "failed" in answer.stdout
 
 

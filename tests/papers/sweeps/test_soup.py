@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 from tests.helpers.families import make_reranker, perturbed
 from turnwise import evaluate
 from turnwise.cli.experiments import soup_command
+from turnwise.core.errors import EvaluationError, ModelError
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.evaluation.runner import EvaluationError
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.reranker import Reranker
-from turnwise.models.soup import SoupError, average_weights
+from turnwise.models.soup import average_weights
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.soup import evaluate_soups, write_soup, write_soups
 
@@ -84,7 +84,7 @@ def test_saved_soup_has_the_same_vectors_and_names_its_models(
         encoder_fingerprint(second),
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["half"]
-    with pytest.raises(SoupError, match="half is not empty"):
+    with pytest.raises(ModelError, match="half is not empty"):
         write_soup(*folders, 0.3, tmp_path / "half")
 
 
@@ -104,7 +104,7 @@ def test_other_models_in_the_same_folder_are_rejected(
     write_soups(*folders, [0.5], out)
     for named, pair in {"first": folders[::-1], "second": (folders[0], folders[0])}.items():
         with pytest.raises(
-            SoupError, match=f"contains soups of .*before and .*after, and the {named} model is a different one"
+            ModelError, match=f"contains soups of .*before and .*after, and the {named} model is a different one"
         ):
             write_soups(*pair, [0.5, 1], out)
     # models are compared by their weights, not by their paths
@@ -115,13 +115,13 @@ def test_other_models_in_the_same_folder_are_rejected(
 def test_folders_with_other_files_are_rejected(folders: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes.txt").write_text("mine")
-    with pytest.raises(SoupError, match="taken is not empty"):
+    with pytest.raises(ModelError, match="taken is not empty"):
         write_soups(*folders, [0.5], tmp_path / "taken")
     (tmp_path / "models" / "0.5").mkdir(parents=True)
     (tmp_path / "models" / "0.5" / "notes.txt").write_text("mine")
-    with pytest.raises(SoupError, match=r"models/0\.5 is not empty"):
+    with pytest.raises(ModelError, match=r"models/0\.5 is not empty"):
         write_soups(*folders, [0.5], tmp_path)
-    with pytest.raises(SoupError, match="no ratio"):
+    with pytest.raises(ModelError, match="no ratio"):
         write_soups(*folders, [], tmp_path)
     assert not any(path.suffix == ".safetensors" for path in tmp_path.rglob("*"))
 

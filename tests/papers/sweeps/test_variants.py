@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from tests.helpers.tiny import backbone, corpus, recipe
 from turnwise import evaluate
 from turnwise.cli.experiments import sweep_command
+from turnwise.core.errors import TrainingError
 from turnwise.corpus.store import Corpus
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.models.encoder import Encoder
@@ -23,10 +24,10 @@ from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import ModelUnderTest, load_model, postprocess_model, wrap_model
 from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 from turnwise.papers.sweeps import run as sweep_module
-from turnwise.papers.sweeps.plan import Axis, Sweep, SweepError, Variant, load_sweep, run_name
+from turnwise.papers.sweeps.plan import Axis, Sweep, Variant, load_sweep, run_name
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.run import run_sweep
-from turnwise.training import TrainingError, loop
+from turnwise.training import loop
 from turnwise.training.checkpoint import TRAINED
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, load_recipe
@@ -110,7 +111,7 @@ def test_settings_are_overridden_by_variants_and_those_by_arguments(files: Path)
         return [(each.recipe.steps, each.recipe.batch_size) for each in definition.plan()]
 
     assert steps_and_batch_sizes() == [(5, 6), (7, 6)]
-    with pytest.raises(SweepError, match="b and a are the same model"):
+    with pytest.raises(TrainingError, match="b and a are the same model"):
         steps_and_batch_sizes("steps=9")
     assert steps_and_batch_sizes("batch_size=4") == [(5, 4), (7, 4)]
 
@@ -130,13 +131,13 @@ def test_settings_are_overridden_by_variants_and_those_by_arguments(files: Path)
         ({"word_vectors": True, "set": {"seed": 2}}, "x: word_vectors and set exclude each other"),
         ({"trained": False, "stage": "first"}, "x: stage=first needs training"),
         ({"trained": False, "set": {"steps": 2}}, "x: steps has no effect without training"),
-        ({"trained": False, "set": {"corpus_share": 0.5}}, "x: corpus_share has no effect"),
+        ({"trained": False, "set": {"corpus_fraction": 0.5}}, "x: corpus_fraction has no effect"),
     ],
 )
 def test_invalid_variants_are_rejected(options: Any, message: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(yaml.safe_dump({"recipe": "dse", "variants": {"x": options}}), encoding="utf-8")
-    with pytest.raises(SweepError, match=message):
+    with pytest.raises(TrainingError, match=message):
         load_sweep(file)
 
 
@@ -144,7 +145,7 @@ def test_invalid_variants_are_rejected(options: Any, message: str, tmp_path: Pat
 def test_variants_must_be_a_mapping_of_names(variants: Any, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(yaml.safe_dump({"recipe": "dse", "variants": variants}), encoding="utf-8")
-    with pytest.raises(SweepError, match="variants: expected a mapping"):
+    with pytest.raises(TrainingError, match="variants: expected a mapping"):
         load_sweep(file)
 
 
@@ -183,28 +184,28 @@ def test_variants_must_be_a_mapping_of_names(variants: Any, tmp_path: Path) -> N
 def test_ineffective_or_duplicate_variants_are_rejected(
     variants: dict[str, Any], grid: dict[str, Any], message: str, files: Path
 ) -> None:
-    with pytest.raises(SweepError, match=message):
+    with pytest.raises(TrainingError, match=message):
         sweep(files, variants, grid=grid).plan()
 
 
 def test_duplicate_variant_names_are_rejected() -> None:
-    with pytest.raises(SweepError, match="two variants are called 'a'"):
+    with pytest.raises(TrainingError, match="two variants are called 'a'"):
         Sweep("dse", (Axis("seed", (1,)),), variants=(Variant("a"), Variant("a", pooling="cls")))
 
 
 def test_different_evaluations_of_one_model_are_different_points(files: Path) -> None:
     variants: dict[str, Any] = {"own": {}, "cls": {"pooling": "cls"}, "white": {"postprocess": "whitening"}}
     variants |= {f"bare {name}": {**options, "trained": False} for name, options in variants.items()}
-    share = {"trained": False, "postprocess": "whitening", "set": {"corpus_share": 0.5}}
+    share = {"trained": False, "postprocess": "whitening", "set": {"corpus_fraction": 0.5}}
     assert len(sweep(files, {**variants, "share": share}).plan()) == 7
 
 
 def test_variants_can_be_selected(files: Path) -> None:
     three: dict[str, Any] = {name: {"set": {"seed": seed}} for seed, name in enumerate("abc")}
     assert [each.name for each in sweep(files, three, given={"variants": ["c", "a"]}).plan()] == ["a", "c"]
-    with pytest.raises(SweepError, match="there is no variant 'd', 'e': choose from a, b, c"):
+    with pytest.raises(TrainingError, match="there is no variant 'd', 'e': choose from a, b, c"):
         sweep(files, three, given={"variants": ["d", "a", "e"]})
-    with pytest.raises(SweepError, match="there is no variant 'a': this sweep has none"):
+    with pytest.raises(TrainingError, match="there is no variant 'a': this sweep has none"):
         load_sweep("wmdc-corpus", variants=["a"])
 
 
@@ -400,7 +401,7 @@ def test_word_vectors_are_trained_once_on_the_sampled_corpus(
         "GloVe, white": {"word_vectors": True, "postprocess": "whitening"},
     }
     for _ in range(2):
-        points = run(sweep(files, variants, set={"corpus_share": 0.5, "seed": 4}), tmp_path / "out")
+        points = run(sweep(files, variants, set={"corpus_fraction": 0.5, "seed": 4}), tmp_path / "out")
         assert [(point.name, point.failure) for point in points] == [
             ("untrained", ""),
             ("GloVe", ""),

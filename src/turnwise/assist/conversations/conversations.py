@@ -20,7 +20,7 @@ from turnwise.assist.map.reduction import DimensionReduction, Method
 from turnwise.assist.search.schema import KEY, VECTOR, Filter, as_matrix
 from turnwise.assist.search.table import VectorTable
 from turnwise.core.dialogue import USER, Conversation, Dialogue, Turn, as_turns
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import SearchError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.models.identity import EncoderIdentity
@@ -38,10 +38,6 @@ TABLE, _STATISTICS = "conversations", "usual"
 
 #: The key of the mean turn; no text is empty.
 _MEAN = ""
-
-
-class ConversationsError(TurnwiseError):
-    """Conversations cannot be stored or compared; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +98,7 @@ class Conversations:
 
         `uri` is a folder, or any address that LanceDB takes (`s3://bucket/path`, …). The encoder must be the one that
         the table was written with, else `EncoderMismatchError` is raised. It reads `max_length` tokens per turn (None:
-        its limit), which must be as the table was written, else `TableError` is raised.
+        its limit), which must be as the table was written, else `SearchError` is raised.
         """
         columns, statistics_columns = _table_columns()
         size = encoder.encode([USER], normalise=True).shape[1]
@@ -145,7 +141,7 @@ class Conversations:
         The first corpus is read twice. `total` is the number of dialogues, if known, for `progress`.
         """
         if isinstance(corpus, Iterator):
-            raise ConversationsError("the corpus is read twice, which an iterator does not allow: give a list")
+            raise SearchError("the corpus is read twice, which an iterator does not allow: give a list")
         before = len(self)
         if self._statistics is None:
             self._compute_statistics(corpus, total, progress)
@@ -179,10 +175,10 @@ class Conversations:
         """Return up to `top` most similar conversations, most similar first, without the conversation itself.
 
         `where` filters by `dialogue`, `source` or `split`, as in `VectorTable.search`; `vectors` as for `vector`. Raise
-        ConversationsError if the table is empty, `top` is out of range, or the conversation has no turn.
+        SearchError if the table is empty, `top` is out of range, or the conversation has no turn.
         """
         if top < 1:
-            raise ConversationsError(f"top must be at least 1, got {top}")
+            raise SearchError(f"top must be at least 1, got {top}")
         self._check_not_empty()
         query = self.vector(conversation, vectors=vectors)
         own = _key(conversation) if isinstance(conversation, Dialogue) else None
@@ -198,12 +194,10 @@ class Conversations:
         """Return a conversation by its id; `source` is needed if several sources have this id."""
         rows = self._table.read(where={"dialogue": name} | ({} if source is None else {"source": source})).to_pylist()
         if not rows:
-            raise ConversationsError(f"{self._table.uri} has no dialogue {name!r}")
+            raise SearchError(f"{self._table.uri} has no dialogue {name!r}")
         if len(rows) > 1:
             sources = ", ".join(sorted(str(row["source"]) for row in rows))
-            raise ConversationsError(
-                f"{self._table.uri} has several dialogues {name!r}: give one of the sources {sources}"
-            )
+            raise SearchError(f"{self._table.uri} has several dialogues {name!r}: give one of the sources {sources}")
         (row,) = rows
         return Dialogue(name, _stored_turns(row), row["source"], row["split"])
 
@@ -247,7 +241,7 @@ class Conversations:
 
     def _check_not_empty(self) -> None:
         if not len(self):
-            raise ConversationsError(
+            raise SearchError(
                 f"{self._table.uri} has no conversations: index a store, `turnwise conversations index STORE --out …`"
             )
 
@@ -282,7 +276,7 @@ class Conversations:
             if number % BATCH == 0:
                 progress("counting texts", number, total)
         if not number:
-            raise ConversationsError("the corpus has no dialogues: there is nothing to index")
+            raise SearchError("the corpus has no dialogues: there is nothing to index")
         statistics = builder.build(self._encode(builder.sample))
         columns = {
             "count": [*statistics.counts.values(), None],
@@ -320,9 +314,9 @@ def _turns(conversation: Conversation) -> tuple[Turn, ...]:
     try:
         turns = as_turns(conversation)
     except (ValueError, TypeError) as error:
-        raise ConversationsError(str(error)) from error
+        raise SearchError(str(error)) from error
     if not turns:
-        raise ConversationsError("a conversation needs a turn with at least one word")
+        raise SearchError("a conversation needs a turn with at least one word")
     return turns
 
 

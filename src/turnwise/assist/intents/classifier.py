@@ -12,16 +12,11 @@ import numpy.typing as npt
 
 from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.decision import Decision, best_segmentation, combine_decisions, split_text
-from turnwise.assist.intents.examples import (
-    IntentError,
-    IntentExamples,
-    IntentPair,
-    validate_pairs,
-    validate_vectors,
-)
+from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_pairs, validate_vectors
 from turnwise.assist.intents.head_selection import HeadSelection, select_head
 from turnwise.assist.intents.model import HeadChoice, IntentModel, IntentSettings
 from turnwise.core.dialogue import OUT_OF_SCOPE
+from turnwise.core.errors import IntentError
 from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, Vectors

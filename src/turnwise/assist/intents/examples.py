@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import OUT_OF_SCOPE
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import IntentError
 from turnwise.core.text import normalise_text
 from turnwise.core.types import Vectors
 from turnwise.corpus.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, read_rows
@@ -21,10 +21,6 @@ IntentPair = tuple[str, str]
 
 #: Tolerance for the length of a normalised vector.
 _LENGTH_TOLERANCE = 1e-3
-
-
-class IntentError(TurnwiseError):
-    """An intent classifier cannot be fitted, used or stored as requested."""
 
 
 @dataclass(frozen=True, slots=True)

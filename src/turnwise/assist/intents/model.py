@@ -22,9 +22,10 @@ import numpy.typing as npt
 
 from turnwise.assist.intents.calibration import Calibration, CalibrationData, calibrate
 from turnwise.assist.intents.decision import MAX_RANKED, Decision, RankedIntent, SimilarExample, make_decision
-from turnwise.assist.intents.examples import Indices, IntentError, IntentExamples, Scores
+from turnwise.assist.intents.examples import Indices, IntentExamples, Scores
 from turnwise.assist.intents.numerics import fit_logistic
 from turnwise.assist.search.neighbours import nearest_neighbours
+from turnwise.core.errors import IntentError
 from turnwise.core.types import Vectors
 
 HeadName = Literal["prototypes", "neighbours", "logistic"]

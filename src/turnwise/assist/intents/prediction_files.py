@@ -11,8 +11,8 @@ from typing import IO, Any
 
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.decision import Decision
-from turnwise.assist.intents.examples import IntentError
 from turnwise.core.dialogue import OUT_OF_SCOPE
+from turnwise.core.errors import IntentError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, read_rows
 

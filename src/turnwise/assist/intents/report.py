@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 from turnwise.assist.intents.calibration import Reliability, compute_reliability
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import Indices, IntentError, IntentExamples, Scores, validate_pairs
+from turnwise.assist.intents.examples import Indices, IntentExamples, Scores, validate_pairs
 from turnwise.assist.intents.model import assign_folds
 from turnwise.core.dialogue import OUT_OF_SCOPE
+from turnwise.core.errors import IntentError, MissingPackageError
 from turnwise.core.files import write_atomic
 from turnwise.core.html import render_page
-from turnwise.core.plots import MissingPlotsError, line_chart
+from turnwise.core.plots import line_chart
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode, Vectors
@@ -439,5 +440,5 @@ def reliability_plot(curve: Reliability) -> tuple[list[tuple[float, float, int]]
     marks = {"measured": [(x, y, y) for x, y in points]}
     try:
         return bins, line_chart(lines, "accuracy", "confidence", percent=True, intervals=marks, legend_outside=True)
-    except MissingPlotsError as error:
+    except MissingPackageError as error:
         return bins, str(error)

@@ -28,7 +28,6 @@ from safetensors.numpy import load_file, save
 from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import (
-    IntentError,
     IntentExamples,
     IntentPair,
     check_any_left,
@@ -40,6 +39,7 @@ from turnwise.assist.intents.examples import (
 from turnwise.assist.intents.head_selection import HeadSelection
 from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticHead, check_logistic
 from turnwise.core.dialogue import OUT_OF_SCOPE
+from turnwise.core.errors import IntentError
 from turnwise.core.files import read_json, sync_to_disk, write_atomic
 from turnwise.core.journal import Journal, read_entries
 from turnwise.core.model_names import is_packaged
@@ -212,7 +212,7 @@ class IntentFolder:
         """Open the folder of a classifier; `encoder` replaces the stored one.
 
         The changes in its journal are applied and merged into its files, or with `apply=False` left pending.
-        Raise IntentError if the folder holds no classifier, JournalError if another process has it open.
+        Raise IntentError if the folder holds no classifier, ProjectError if another process has it open.
         """
         folder = Path(folder)
         if not is_classifier(folder):  # before a journal is created in the wrong place
@@ -245,7 +245,7 @@ class IntentFolder:
     def add(self, examples: Sequence[IntentPair]) -> int:
         """Add examples durably, also of new intents; return how many are new.
 
-        Nothing is added if an example is blank (IntentError), or the journal cannot be written (JournalError).
+        Nothing is added if an example is blank (IntentError), or the journal cannot be written (ProjectError).
         """
         return self._change(ExampleChange.addition(examples))
 
@@ -266,7 +266,7 @@ class IntentFolder:
     def record(self, changes: Sequence[ExampleChange]) -> list[int | IntentError]:
         """Write changes to disk, with one sync for all; return how many examples each changes, or why it is refused.
 
-        Raise JournalError if the journal cannot be written; then nothing is changed.
+        Raise ProjectError if the journal cannot be written; then nothing is changed.
         """
         with self._recording:
             examples, head = dict(self._examples), self.classifier.head_

@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from turnwise.assist.intents.calibration import Reliability, compute_reliability
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import IntentError, IntentPair, validate_pairs
+from turnwise.assist.intents.examples import IntentPair, validate_pairs
 from turnwise.assist.intents.report import reliability_plot
 from turnwise.core.dialogue import OUT_OF_SCOPE
+from turnwise.core.errors import IntentError
 from turnwise.core.files import write_atomic
 from turnwise.core.html import render_page
 from turnwise.core.progress import Progress, silent

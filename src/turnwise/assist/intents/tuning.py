@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from turnwise.assist.intents.calibration import CalibrationData
-from turnwise.assist.intents.examples import IntentError, IntentExamples, IntentPair, validate_vectors
+from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_vectors
 from turnwise.assist.intents.head_selection import (
     COMPARED_HEADS,
     HeadSelection,
@@ -31,16 +31,12 @@ from turnwise.assist.intents.head_selection import (
 )
 from turnwise.assist.intents.model import FOLDS, IntentModel, IntentSettings, assign_folds
 from turnwise.core.dialogue import OUT_OF_SCOPE
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import IntentError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.losses import supervised_contrastive
 from turnwise.training.finetuning import FineTuningSettings, fine_tune
-
-
-class TuningError(TurnwiseError):
-    """An encoder cannot be tuned as requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +55,10 @@ class TuningSettings:
         minimum = {"epochs": 1, "groups": 2, "group_size": 2, "max_length": 1, "seed": 0}
         for name, value in minimum.items():
             if getattr(self, name) < value:
-                raise TuningError(f"{name} must be at least {value}, got {getattr(self, name)}")
+                raise IntentError(f"{name} must be at least {value}, got {getattr(self, name)}")
         for name in ("learning_rate", "temperature"):
             if not 0 < getattr(self, name) < math.inf:
-                raise TuningError(f"{name} must be positive, got {getattr(self, name)}")
+                raise IntentError(f"{name} must be positive, got {getattr(self, name)}")
 
 
 def tune_encoder(
@@ -76,17 +72,17 @@ def tune_encoder(
     """Return a copy of an encoder, tuned on examples of intents; the given encoder is not changed.
 
     Equal examples and settings give equal weights on one machine. Hundreds of examples take seconds on a GPU, minutes
-    on a CPU. Raise TuningError if texts and intents do not match, there are fewer than two intents, or the encoder is
+    on a CPU. Raise IntentError if texts and intents do not match, there are fewer than two intents, or the encoder is
     compressed; TrainingError if the loss is not finite.
     """
     settings = TuningSettings() if settings is None else settings
     if len(texts) != len(intents):
-        raise TuningError(f"got {len(texts):,} texts and {len(intents):,} intents: pass one intent per text")
+        raise IntentError(f"got {len(texts):,} texts and {len(intents):,} intents: pass one intent per text")
     names, labels = np.unique(np.asarray(intents, str), return_inverse=True)
     if len(names) < 2:
-        raise TuningError(f"tuning needs examples of at least two intents, got {len(names)}")
+        raise IntentError(f"tuning needs examples of at least two intents, got {len(names)}")
     if encoder.compression is not None:
-        raise TuningError("the encoder is compressed, and tuning would not change its templates: load it uncompressed")
+        raise IntentError("the encoder is compressed, and tuning would not change its templates: load it uncompressed")
     tuned = copy.deepcopy(encoder)
     sequences = tuned.tokenise(texts, settings.max_length)
     epochs = (make_groups(labels, settings.group_size, [settings.seed, epoch]) for epoch in range(settings.epochs))

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import MapError
 
 #: The group of a row that belongs to no group.
 NO_GROUP = -1
@@ -20,10 +20,6 @@ _MAX_NAME_LENGTH = 200
 _MAX_PARTS = 50
 
 ChangeKind = Literal["name", "merge", "split", "label"]
-
-
-class LabellingError(TurnwiseError):
-    """Labels cannot be changed or used as requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ class GroupAssignment:
                 self.names[group] = name
 
 
-# ---- actions: each returns a change for the caller to store and apply, and raises LabellingError for invalid arguments
+# ---- actions: each returns a change for the caller to store and apply, and raises MapError for invalid arguments
 
 
 def name_group(state: GroupAssignment, group: int, name: str) -> LabelChange | None:
@@ -142,7 +138,7 @@ def merge_groups(state: GroupAssignment, groups: Sequence[int], name: str | None
         _check_group(state, group)
     first, *others = dict.fromkeys(groups) if groups else (NO_GROUP,)
     if not others:
-        raise LabellingError("at least two different groups are needed to merge")
+        raise MapError("at least two different groups are needed to merge")
     if name is None:
         name = next((state.names[group] for group in groups if group in state.names), None)
     else:
@@ -155,18 +151,18 @@ def split_group(state: GroupAssignment, group: int, parts: int, vectors: npt.NDA
     """Split a group by k-means; the largest part keeps its number, the others get new numbers."""
     _check_group(state, group)
     if isinstance(parts, bool) or not isinstance(parts, int) or not 2 <= parts <= _MAX_PARTS:
-        raise LabellingError(f"a group can be split into 2 to {_MAX_PARTS} parts, got {parts}")
+        raise MapError(f"a group can be split into 2 to {_MAX_PARTS} parts, got {parts}")
     rows = np.flatnonzero(state.groups == group)
     distinct = len(np.unique(vectors[rows], axis=0))
     if distinct < parts:
         vectors_of_group = f"its {len(rows)} utterances have {distinct} distinct vectors"
-        raise LabellingError(f"group {group} cannot be split into {parts} parts: {vectors_of_group}")
+        raise MapError(f"group {group} cannot be split into {parts} parts: {vectors_of_group}")
     from sklearn.cluster import KMeans
 
     part_of = KMeans(parts, n_init=4, random_state=0).fit_predict(vectors[rows])
     members = [rows[part_of == part] for part in np.unique(part_of)]
     if len(members) < parts:
-        raise LabellingError(f"group {group} cannot be split into {parts} parts: k-means found {len(members)}")
+        raise MapError(f"group {group} cannot be split into {parts} parts: k-means found {len(members)}")
     _, *others = sorted(members, key=lambda part: (-len(part), int(part[0])))
     return LabelChange("split", {number: tuple(part.tolist()) for number, part in enumerate(others, state.next_number)})
 
@@ -209,29 +205,29 @@ def copy_labels(state: GroupAssignment, labels: Sequence[tuple[int, str, bool]])
 
 def _check_group(state: GroupAssignment, group: int) -> None:
     if isinstance(group, bool) or not isinstance(group, int | np.integer):
-        raise LabellingError(f"a group must be given by its number, got {group!r}")
+        raise MapError(f"a group must be given by its number, got {group!r}")
     if group < 0 or not (state.groups == group).any():
-        raise LabellingError(f"there is no group {group}: it may have been merged into another one, or emptied")
+        raise MapError(f"there is no group {group}: it may have been merged into another one, or emptied")
 
 
 def _validate_rows(state: GroupAssignment, rows: Sequence[int]) -> npt.NDArray[np.int64]:
     """Return distinct rows in ascending order."""
     for row in rows:
         if isinstance(row, bool) or not isinstance(row, int | np.integer) or not 0 <= row < len(state.groups):
-            raise LabellingError(f"there is no row {row!r}: rows are numbered from 0 to {len(state.groups) - 1}")
+            raise MapError(f"there is no row {row!r}: rows are numbered from 0 to {len(state.groups) - 1}")
     if not len(rows):
-        raise LabellingError("no row was given: pass the rows of the utterances to label")
+        raise MapError("no row was given: pass the rows of the utterances to label")
     return np.unique(np.array(rows, np.int64))
 
 
 def _validate_name(name: str) -> str:
     if not isinstance(name, str):
-        raise LabellingError(f"a name must be a string, got {type(name).__name__}")
+        raise MapError(f"a name must be a string, got {type(name).__name__}")
     name = name.strip()
     if not name:
-        raise LabellingError("a name must not be blank")
+        raise MapError("a name must not be blank")
     if len(name) > _MAX_NAME_LENGTH:
-        raise LabellingError(f"a name can have at most {_MAX_NAME_LENGTH} characters, got {len(name)}")
+        raise MapError(f"a name can have at most {_MAX_NAME_LENGTH} characters, got {len(name)}")
     if not name.isprintable():  # line breaks, NUL, lone surrogates
-        raise LabellingError(f"the name {name!r} contains a character that is not printable: use a single line of text")
+        raise MapError(f"the name {name!r} contains a character that is not printable: use a single line of text")
     return name

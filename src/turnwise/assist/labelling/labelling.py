@@ -21,7 +21,6 @@ from turnwise.assist.labelling.changes import (
     NO_GROUP,
     GroupAssignment,
     LabelChange,
-    LabellingError,
     copy_labels,
     label_rows,
     merge_groups,
@@ -31,11 +30,12 @@ from turnwise.assist.labelling.changes import (
 from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import JOURNAL, UtteranceMap
 from turnwise.core.dialogue import OUT_OF_SCOPE
+from turnwise.core.errors import MapError
 from turnwise.core.files import csv_text, write_atomic
 from turnwise.core.journal import Journal
 from turnwise.core.text import normalise_text
 
-__all__ = ["LabelGroup", "Labelling", "LabellingError", "Question"]
+__all__ = ["LabelGroup", "Labelling", "MapError", "Question"]
 
 #: The columns of the CSV file; `turnwise intents fit` reads the first two.
 COLUMNS = ("text", "intent", "group", "confirmed", "count", "dialogue", "turn", "speaker")
@@ -67,15 +67,15 @@ class LabelGroup:
 class Labelling:
     """Labels for a map; thread-safe, open in one process at a time.
 
-    Rows are the utterances of the map. Methods that change labels raise LabellingError for invalid arguments, and
-    JournalError if the change cannot be written; nothing is changed then.
+    Rows are the utterances of the map. Methods that change labels raise MapError for invalid arguments, and
+    ProjectError if the change cannot be written; nothing is changed then.
     """
 
     @classmethod
     def open(cls, folder: Path | str) -> "Labelling":
         """Open the labels of the map in a folder.
 
-        Raise MapError if there is no map, JournalError if another process has it open, and LabellingError if the
+        Raise MapError if there is no map, ProjectError if another process has it open, and MapError if the
         journal belongs to another map.
         """
         folder = Path(folder)
@@ -105,7 +105,7 @@ class Labelling:
             try:
                 self._replay(entry, is_first=number == 1)
             except (ValueError, IndexError) as error:
-                raise LabellingError(
+                raise MapError(
                     f"{journal.path}, line {number}: {error}; move the file to its map, or remove the line"
                 ) from error
 
@@ -217,7 +217,7 @@ class Labelling:
             if (key := normalise_text(text)) in label_of
         ]
         if not shared:
-            raise LabellingError(f"no labelled utterance of {earlier.folder} is in {self.folder}: nothing to copy")
+            raise MapError(f"no labelled utterance of {earlier.folder} is in {self.folder}: nothing to copy")
         with self._lock:
             self._change(copy_labels(self._state, shared))
         return len(shared)
@@ -226,7 +226,7 @@ class Labelling:
         """Revert the latest change."""
         with self._lock:
             if not self.can_undo:
-                raise LabellingError("there is no change to undo")
+                raise MapError("there is no change to undo")
             self._journal.append({"do": "undo"})
             self._state.undo()
 
@@ -234,7 +234,7 @@ class Labelling:
         """Apply the change again that was undone last."""
         with self._lock:
             if not self.can_redo:
-                raise LabellingError("there is no change to redo")
+                raise MapError("there is no change to redo")
             self._journal.append({"do": "redo"})
             self._state.redo()
 
@@ -243,7 +243,7 @@ class Labelling:
     def select_questions(self, count: int = 10) -> list[Question]:
         """Return up to `count` utterances whose labels help most, the best first; see `active_learning`."""
         if count < 1:
-            raise LabellingError(f"count must be at least 1, got {count}")
+            raise MapError(f"count must be at least 1, got {count}")
         with self._lock:
             if self._selector is None:
                 self._selector = QuestionSelector(self.map.vectors, self.map.counts)
@@ -263,23 +263,23 @@ class Labelling:
         try:
             write_atomic(Path(path), self.to_csv())
         except OSError as error:
-            raise LabellingError(f"{path} cannot be written: {error}") from error
+            raise MapError(f"{path} cannot be written: {error}") from error
         return sum(label is not None for label in self.labels())
 
     def fit(self, encoder: Any = None, **settings: Any) -> IntentClassifier:
         """Fit an intent classifier on the labelled utterances; those labelled 'out_of_scope' are out-of-scope examples.
 
         Arguments are those of `IntentClassifier`. If the encoder is the one of the map (also None), its vectors are
-        reused and nothing is encoded. Raise LabellingError if no utterance is labelled with an intent, or the encoder
+        reused and nothing is encoded. Raise MapError if no utterance is labelled with an intent, or the encoder
         is unknown; IntentError if there are too few labels to fit on.
         """
         labels = self.labels()
         rows = [row for row, label in enumerate(labels) if label is not None]
         if all(labels[row] == OUT_OF_SCOPE for row in rows):
-            raise LabellingError("no utterance of the map is labelled with an intent yet: name a group first")
+            raise MapError("no utterance of the map is labelled with an intent yet: name a group first")
         encoder = encoder or self.map.model
         if not encoder:
-            raise LabellingError("the map does not name its encoder: pass the encoder it was made with")
+            raise MapError("the map does not name its encoder: pass the encoder it was made with")
         texts, intents = [self.map.utterances[row].text for row in rows], [str(labels[row]) for row in rows]
         if settings.get("tuning") is None and settings.get("max_length") is None and self._is_encoder(encoder):
             classifier = IntentClassifier(encoder, **settings | {"max_length": _UNLIMITED_LENGTH})

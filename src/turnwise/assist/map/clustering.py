@@ -13,7 +13,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.map.reduction import ClusteringError, DimensionReduction
+from turnwise.assist.map.reduction import DimensionReduction
+from turnwise.core.errors import MapError
 from turnwise.core.types import Vectors
 
 #: The label of a text in no cluster.
@@ -63,7 +64,7 @@ def find_clusters(
     vectors, progress = reduction.vectors, reduction.progress
     minimum = default_min_cluster_size(len(vectors)) if min_cluster_size is None else min_cluster_size
     if minimum < 2:
-        raise ClusteringError(f"min_cluster_size must be at least 2, got {minimum}")
+        raise MapError(f"min_cluster_size must be at least 2, got {minimum}")
     if len(vectors) < 2 * minimum:  # too few for two clusters
         return np.full(len(vectors), NO_CLUSTER, np.int32)
     from sklearn.cluster import HDBSCAN
@@ -140,7 +141,7 @@ def describe_clusters(
     """
     occurrences = np.ones(len(texts), np.int64) if counts is None else np.asarray(counts, np.int64)
     if not len(texts) == len(labels) == len(vectors) == len(occurrences):
-        raise ClusteringError(
+        raise MapError(
             f"got {len(texts)} texts, {len(labels)} labels, {len(vectors)} vectors and {len(occurrences)} counts: pass"
             " one of each per text"
         )

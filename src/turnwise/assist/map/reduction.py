@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.search.neighbours import nearest_neighbours
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import MapError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
 
@@ -30,21 +30,17 @@ _COMPONENTS = 50
 _MIN_TEXTS = 10
 
 
-class ClusteringError(TurnwiseError):
-    """Vectors cannot be reduced or clustered as requested."""
-
-
 class DimensionReduction:
     """Reduces normalised vectors for clustering and for a map; nearest neighbours are computed once for both."""
 
     def __init__(self, vectors: Vectors, method: Method = "umap", *, seed: int = 0, progress: Progress = silent):
-        """Check the vectors; raise ClusteringError if they are invalid, or the method is unknown or not installed."""
+        """Check the vectors; raise MapError if they are invalid, or the method is unknown or not installed."""
         if method not in CLUSTERING_DIMENSIONS:
-            raise ClusteringError(f"there is no method {method!r}: choose {' or '.join(CLUSTERING_DIMENSIONS)}")
+            raise MapError(f"there is no method {method!r}: choose {' or '.join(CLUSTERING_DIMENSIONS)}")
         if vectors.ndim != 2:
-            raise ClusteringError(f"vectors must be a matrix (texts, dimensions), got {vectors.ndim} dimensions")
+            raise MapError(f"vectors must be a matrix (texts, dimensions), got {vectors.ndim} dimensions")
         if not np.isfinite(vectors).all():
-            raise ClusteringError("some vectors contain values that are not finite: check the encoder")
+            raise MapError("some vectors contain values that are not finite: check the encoder")
         if method == "umap":
             _import_umap()
         self.vectors = vectors
@@ -161,7 +157,7 @@ def _import_umap() -> Any:
     try:
         import umap
     except ImportError:
-        raise ClusteringError(
+        raise MapError(
             "UMAP is not installed: run `pip install 'turnwise[map]'`, or choose the method 'tsne'"
         ) from None
     return umap

@@ -18,7 +18,7 @@ from turnwise.assist.map.clustering import NO_CLUSTER, Cluster, Labels, Outliers
 from turnwise.assist.map.reduction import DimensionReduction, Method
 from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import MapError
 from turnwise.core.files import read_json, sync_to_disk, write_atomic, write_tensors
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
@@ -41,10 +41,6 @@ FALSE_ALARM_RATE = 0.01
 
 #: Texts or dialogues between two progress reports.
 _PORTION = 1_024
-
-
-class MapError(TurnwiseError):
-    """A map cannot be made, read or written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +260,7 @@ def make_map(
     `vectors` are normalised vectors of the texts, if known, which must then be distinct.
 
     Raise MapError if there is no text, or vectors and texts do not match; EncoderMismatchError if the earlier map was
-    made with another encoder; ClusteringError if `min_cluster_size` is below 2, or the method is not installed.
+    made with another encoder; MapError if `min_cluster_size` is below 2, or the method is not installed.
     """
     utterances = merge_duplicates(texts)
     if not utterances:

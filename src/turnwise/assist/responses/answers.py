@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import SYSTEM, Dialogue, EncoderInput, Turn, context_turns, response_turns
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import SearchError
 from turnwise.core.text import normalise_text
 from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, read_rows
 
@@ -24,10 +24,6 @@ FILTER_TYPES: dict[str, type] = {
     name: int if name == "turn" else str
     for name in ("text", "speaker", "dialogue", "turn", "source", "split", "intent")
 }
-
-
-class ResponderError(TurnwiseError):
-    """Answers cannot be stored or suggested; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ def read_answers(path: Path) -> list[Answer]:
                 raise ValueError("'after' must be a text or a list of texts")
             answers.append(Answer(text, tuple(turns), **labels))
         except ValueError as error:
-            raise ResponderError(f"{row.where}: {error}") from error
+            raise SearchError(f"{row.where}: {error}") from error
     return answers
 
 

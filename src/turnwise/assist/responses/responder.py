@@ -18,7 +18,6 @@ from turnwise.assist.responses.answers import (
     FILTER_TYPES,
     Answer,
     AnswerRow,
-    ResponderError,
     answer_columns,
     canned_answer,
     column_values,
@@ -28,6 +27,7 @@ from turnwise.assist.responses.answers import (
 from turnwise.assist.search.schema import Filter, filter_sql, normalise
 from turnwise.assist.search.table import SearchHit, VectorTable
 from turnwise.core.dialogue import SYSTEM, Conversation, Dialogue, EncoderInput, as_turns, response_turns
+from turnwise.core.errors import SearchError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
 from turnwise.models.identity import EncoderIdentity
@@ -119,7 +119,7 @@ class Responder:
             storage: options for object storage.
         """
         if turns < 1:
-            raise ResponderError(f"turns must be at least 1, got {turns}")
+            raise SearchError(f"turns must be at least 1, got {turns}")
         size = encoder.encode(["size"], normalise=True).shape[1]
         settings = {"turns": str(turns), "max_length": str(max_length)}
         table = VectorTable.open(
@@ -158,7 +158,7 @@ class Responder:
         `total` is the number of dialogues, if known, for `progress`.
         """
         if not speakers or isinstance(speakers, str):
-            raise ResponderError("speakers must be a list of those whose turns may be suggested, such as ['system']")
+            raise SearchError("speakers must be a list of those whose turns may be suggested, such as ['system']")
         dialogues, given, added = 0, 0, 0
         for dialogues, rows in self._batches(corpus, frozenset(speakers)):
             given, added = given + len(rows), added + self._add(rows)
@@ -170,13 +170,13 @@ class Responder:
     def add(self, answers: Sequence[str | Answer], *, progress: Progress = silent) -> IndexingResult:
         """Add and commit the canned answers that are not in the table."""
         if isinstance(answers, str):
-            raise ResponderError("answers must be a list of texts: give a single one as [text]")
+            raise SearchError("answers must be a list of texts: give a single one as [text]")
         rows = []
         for number, answer in enumerate(answers):
             try:
                 rows.append(canned_answer(answer if isinstance(answer, Answer) else Answer(answer), self.turns))
             except ValueError as error:
-                raise ResponderError(f"answer {number} is not valid: {error}") from error
+                raise SearchError(f"answer {number} is not valid: {error}") from error
         added = 0
         for first in range(0, len(rows), _BATCH):
             added += self._add(rows[first : first + _BATCH])
@@ -218,9 +218,9 @@ class Responder:
         try:
             turns = as_turns(conversation)
         except (ValueError, TypeError) as error:
-            raise ResponderError(str(error)) from error
+            raise SearchError(str(error)) from error
         if not turns:
-            raise ResponderError("the conversation has no words to respond to")
+            raise SearchError("the conversation has no words to respond to")
         return situation_of(turns, self.turns)
 
     def suggest(
@@ -232,7 +232,7 @@ class Responder:
         where: Filter | None = None,
         vectors: Vectors | None = None,
     ) -> list[Suggestion]:
-        """Return suggested answers, best first; raise ResponderError if nothing is indexed or there is no turn.
+        """Return suggested answers, best first; raise SearchError if nothing is indexed or there is no turn.
 
         Args:
             conversation: so far, newest turn last.
@@ -243,13 +243,13 @@ class Responder:
             vectors: of `inputs(conversation)` (inputs, size), if the caller has them.
         """
         if not 1 <= top <= k:
-            raise ResponderError(f"top must be between 1 and k, got top {top} and k {k}")
+            raise SearchError(f"top must be between 1 and k, got top {top} and k {k}")
         inputs = self.inputs(conversation)
         sql = None if where is None else filter_sql(where, FILTER_TYPES)
         unit = self._encode(inputs) if vectors is None else normalise(vectors, self.table.size)
         hits = self.table.search(unit.sum(0, keepdims=True), k * _ROWS_PER_ANSWER, where=sql)[0]
         if not hits and not len(self):
-            raise ResponderError(f"{self.table.uri} has no answers: index a store or add canned answers first")
+            raise SearchError(f"{self.table.uri} has no answers: index a store or add canned answers first")
         nearest: dict[int, SearchHit] = {}
         for hit in hits:
             nearest.setdefault(hit.values["same"], hit)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from turnwise.assist.search.neighbours import Neighbours, nearest_neighbours
 from turnwise.core.dialogue import Turn, as_turns, response_turns
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import SearchError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, SupportsScore, SupportsScoreAll, Vectors
 
@@ -26,10 +26,6 @@ _TOP = 10
 
 #: Responses encoded between two progress reports.
 _BATCH = 4_096
-
-
-class SelectorError(TurnwiseError):
-    """A response cannot be selected; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,7 @@ class Selector:
     def index(self, responses: Sequence[str], *, progress: Progress = silent) -> None:
         """Encode the responses to select from, each distinct text once, and replace the previous ones."""
         if isinstance(responses, str):
-            raise SelectorError("responses must be a list of texts: give a single one as [text]")
+            raise SearchError("responses must be a list of texts: give a single one as [text]")
         positions: dict[str, int] = {}
         for position, text in enumerate(responses):
             positions.setdefault(text, position)
@@ -85,7 +81,7 @@ class Selector:
         """Return the best responses to a conversation (newest turn last), best first.
 
         The encoder retrieves k responses, which the re-ranker reads; `top` of them are returned (None: ten, or k if
-        that is less). Raise SelectorError if nothing is indexed, or the conversation has no turn.
+        that is less). Raise SearchError if nothing is indexed, or the conversation has no turn.
         """
         return self.select_all([context], k, top)[0]
 
@@ -95,7 +91,7 @@ class Selector:
         """Return what `select` returns for each of many conversations, encoding and scoring them together."""
         top = min(_TOP, k) if top is None else top
         if not 1 <= top <= k:
-            raise SelectorError(f"top must be between 1 and k, got top {top} and k {k}")
+            raise SearchError(f"top must be between 1 and k, got top {top} and k {k}")
         retrieved = self.retrieve_all(contexts, k)
         scores = [None] * len(contexts) if self.reranker is None else self.score_all(contexts, retrieved.rows)
         selected = []
@@ -113,22 +109,22 @@ class Selector:
     def retrieve_all(self, contexts: Sequence[Context], k: int) -> Neighbours:
         """Return the first stage's result: the k nearest responses of each conversation; ties in the indexed order."""
         if not self._responses:
-            raise SelectorError("nothing is indexed: call `index` with the responses first")
+            raise SearchError("nothing is indexed: call `index` with the responses first")
         if k < 1:
-            raise SelectorError(f"k must be at least 1, got {k}")
+            raise SearchError(f"k must be at least 1, got {k}")
         inputs: list[Any] = []
         for number, context in enumerate(contexts):
             if isinstance(context, str):
-                raise SelectorError(f"conversation {number} is a single text: give it as a list of turns, [text]")
+                raise SearchError(f"conversation {number} is a single text: give it as a list of turns, [text]")
             if not len(context):
-                raise SelectorError(f"conversation {number} has no turn to respond to")
+                raise SearchError(f"conversation {number} has no turn to respond to")
             inputs.append(as_turns(context if self.context == "history" else context[-1:]) or "")
         return nearest_neighbours(self._encode(inputs), self._vectors, k)
 
     def score_all(self, contexts: Sequence[Context], rows: npt.NDArray[np.int64]) -> list[npt.NDArray[np.floating]]:
         """Return the second stage's result: the re-ranker's scores of responses by their rows (conversations, k)."""
         if self.reranker is None:
-            raise SelectorError("there is no re-ranker: give one to the selector")
+            raise SearchError("there is no re-ranker: give one to the selector")
         pairs = [
             (context, [self._responses[row] for row in each]) for context, each in zip(contexts, rows, strict=True)
         ]
@@ -139,5 +135,5 @@ class Selector:
     def _encode(self, inputs: Sequence[Any]) -> Vectors:
         vectors = self.encoder.encode(inputs, normalise=True, max_length=self.max_length)
         if not np.isfinite(vectors).all():
-            raise SelectorError("the encoder returned vectors that are not finite")
+            raise SearchError("the encoder returned vectors that are not finite")
         return vectors

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.search.schema import rows_to_table, vector_array
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import SearchError
 from turnwise.core.files import sync_to_disk
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
@@ -33,10 +33,6 @@ CHUNK = 4_096
 _Chunk = tuple[list[tuple[Any, ...]], npt.NDArray[np.float32]]
 
 
-class EmbeddingError(TurnwiseError):
-    """Texts cannot be embedded; the message says why and what to do."""
-
-
 @dataclass(frozen=True, slots=True)
 class EmbeddingResult:
     """The number of texts, the size of a vector, and how many texts an earlier run had encoded."""
@@ -47,9 +43,9 @@ class EmbeddingResult:
 
 
 def get_encoder(model: ModelUnderTest) -> SupportsEncode:
-    """Return a model's encoder; raise `EmbeddingError` if it has none."""
+    """Return a model's encoder; raise `SearchError` if it has none."""
     if model.encoder is None:
-        raise EmbeddingError(f"{model.name} is a re-ranker, which has no vectors: name an encoder")
+        raise SearchError(f"{model.name} is a re-ranker, which has no vectors: name an encoder")
     return model.encoder
 
 
@@ -69,15 +65,15 @@ def embed(
     tokens per text (None: the model's limit).
     """
     if out.suffix not in _WRITERS:
-        raise EmbeddingError(f"{out} is none of {', '.join(_WRITERS)}")
+        raise SearchError(f"{out} is none of {', '.join(_WRITERS)}")
     if not out.absolute().parent.is_dir():
-        raise EmbeddingError(f"there is no folder {out.absolute().parent} to write to")
+        raise SearchError(f"there is no folder {out.absolute().parent} to write to")
     if out.is_dir():
-        raise EmbeddingError(f"{out} is a folder: name a file")
+        raise SearchError(f"{out} is a folder: name a file")
     encoder = get_encoder(model)
     total = sum(1 for _ in texts.rows())
     if not total:
-        raise EmbeddingError("there are no texts to encode")
+        raise SearchError("there are no texts to encode")
     folder = out.with_name(f".{out.name}.parts")
     identity = hashlib.sha256(f"{model.fingerprint} {__version__}".encode()).hexdigest()
     cache = VectorCache(encoder, folder / identity[:16])

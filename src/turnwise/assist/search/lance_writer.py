@@ -20,8 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from turnwise.assist.search.embedding import EmbeddingError
 from turnwise.assist.search.table import local_folder
+from turnwise.core.errors import SearchError
 from turnwise.core.files import sync_to_disk
 
 #: In the table's folder during a run.
@@ -65,7 +65,7 @@ class LanceWriter:
         if "_versions" in names:
             stored = (self._dataset().schema.metadata or {}).get(_METADATA)
             if stored is None:
-                raise EmbeddingError(f"{self.uri} is a table that `embed` has not written: choose another path")
+                raise SearchError(f"{self.uri} is a table that `embed` has not written: choose another path")
             self._check_same_run({**json.loads(stored), "block_rows": self.run["block_rows"]}, "is a table")
             if _RECORDS in names:  # killed after the commit
                 self._clean_up()
@@ -73,7 +73,7 @@ class LanceWriter:
         if self._session.contains(_RUN):
             self._check_same_run(json.loads(self._read(_RUN)), "is an unfinished table")
         elif names - {_RECORDS}:
-            raise EmbeddingError(f"{self.uri} has other files: choose another path, or remove it")
+            raise SearchError(f"{self.uri} has other files: choose another path, or remove it")
         else:
             self._write(_RUN, self.run)
         return False
@@ -123,7 +123,7 @@ class LanceWriter:
             records = list(pool.map(lambda block: json.loads(self._read(_record_path(block))), range(blocks)))
         if not any(record["rows"] for record in records):
             self._remove_records()
-            raise EmbeddingError("there are no texts to encode: no turn is by these speakers")
+            raise SearchError("there are no texts to encode: no turn is by these speakers")
         fragments = [
             FragmentMetadata.from_json(json.dumps(fragment)) for record in records for fragment in record["fragments"]
         ]
@@ -142,16 +142,16 @@ class LanceWriter:
         return lance.dataset(self.uri)
 
     def _check_same_run(self, stored: Mapping[str, Any], state: str) -> None:
-        """Raise `EmbeddingError` if the settings of an earlier run differ."""
+        """Raise `SearchError` if the settings of an earlier run differ."""
         changed = [label for name, label in _SETTINGS.items() if stored.get(name) != self.run[name]]
         if changed:
             before = f" (before: --block-rows {stored.get('block_rows')})" if _SETTINGS["block_rows"] in changed else ""
-            raise EmbeddingError(
+            raise SearchError(
                 f"{self.uri} {state} with another {', '.join(changed)}{before}: repeat the same command, "
                 "choose another path, or remove it"
             )
         if self.run["model"] is None:
-            raise EmbeddingError(
+            raise SearchError(
                 f"{self.uri} {state} of a Python function, which may have changed: choose another path, or remove it"
             )
 

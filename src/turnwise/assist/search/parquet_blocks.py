@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from turnwise.assist.search.embedding import EmbeddingError
 from turnwise.assist.search.schema import rows_to_table
+from turnwise.core.errors import SearchError
 from turnwise.corpus.rows import dialogues_from_batch
 from turnwise.corpus.store import Store, is_store, read_corpus, require_speakers
 from turnwise.corpus.text_sources import TURN_COLUMNS, EncoderInput, columns_schema, turn_rows
@@ -63,7 +63,7 @@ class TableReader:
         texts = table.column(self.column)
         if texts.null_count:
             null = int(np.flatnonzero(texts.is_null().to_numpy())[0])
-            raise EmbeddingError(f"{location(first + null)}: {self.column!r} is null: remove rows without texts")
+            raise SearchError(f"{location(first + null)}: {self.column!r} is null: remove rows without texts")
         return texts.to_pylist(), table, np.arange(last - first)
 
 
@@ -189,10 +189,8 @@ class ParquetCorpus:
                     if position >= last:
                         return
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-            raise EmbeddingError(f"{group.path}, row group {group.number} cannot be read: {error}") from error
-        raise EmbeddingError(
-            f"{group.path} has changed: row group {group.number} had {group.texts:,} texts. Start again"
-        )
+            raise SearchError(f"{group.path}, row group {group.number} cannot be read: {error}") from error
+        raise SearchError(f"{group.path} has changed: row group {group.number} had {group.texts:,} texts. Start again")
 
 
 # ---- opening
@@ -213,7 +211,7 @@ def open_corpus(
     if "://" not in source and is_store(Path(source)):
         return _open_store(Path(source).absolute(), splits, speakers, block_rows)
     if splits or speakers:
-        raise EmbeddingError(f"{source} is not a store: only a store has splits and speakers")
+        raise SearchError(f"{source} is not a store: only a store has splits and speakers")
     filesystem, paths, base = _find_files(source)
     with ThreadPoolExecutor(_READERS) as pool:
         footers = list(pool.map(lambda path: _read_footer(filesystem, path, None), paths))
@@ -223,7 +221,7 @@ def open_corpus(
     digests = [column]
     for path, (file_groups, file_schema, digest) in zip(paths, footers, strict=True):
         if not file_schema.equals(schema):
-            raise EmbeddingError(
+            raise SearchError(
                 f"{path} has other columns than {paths[0]}: write them with the same columns, or embed them separately"
             )
         groups += file_groups
@@ -250,19 +248,19 @@ def _find_files(source: str) -> tuple[fs.FileSystem, list[str], str]:
         filesystem, path = fs.FileSystem.from_uri(source if "://" in source else str(Path(source).absolute()))
         info = filesystem.get_file_info(path)
         if info.type == fs.FileType.NotFound:
-            raise EmbeddingError(f"{source} does not exist")
+            raise SearchError(f"{source} does not exist")
         if info.is_file:
             if not path.lower().endswith(".parquet"):
-                raise EmbeddingError(
+                raise SearchError(
                     f"{source} is not a .parquet file: `--engine ray` reads only Parquet files and stores"
                 )
             return filesystem, [path], path
         files = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
     except (OSError, pa.ArrowException) as error:
-        raise EmbeddingError(f"{source} cannot be read: {error}") from error
+        raise SearchError(f"{source} cannot be read: {error}") from error
     paths = sorted(file.path for file in files if file.is_file and _is_data(file.path.removeprefix(path)))
     if not paths:
-        raise EmbeddingError(f"{source} is not a store, and has no .parquet file")
+        raise SearchError(f"{source} is not a store, and has no .parquet file")
     return filesystem, paths, path
 
 
@@ -284,7 +282,7 @@ def _read_footer(filesystem: fs.FileSystem, path: str, leaf: str | None) -> tupl
             with pq.ParquetFile(file) as parquet:
                 metadata, schema = parquet.metadata, parquet.schema_arrow.remove_metadata()
     except (OSError, pa.ArrowException) as error:
-        raise EmbeddingError(f"{path} cannot be read: {error}") from error
+        raise SearchError(f"{path} cannot be read: {error}") from error
     columns = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     groups = []
     for number in range(metadata.num_row_groups):
@@ -297,15 +295,15 @@ def _read_footer(filesystem: fs.FileSystem, path: str, leaf: str | None) -> tupl
 def _check_columns(path: str, schema: pa.Schema, column: str) -> None:
     names = schema.names
     if column not in names:
-        raise EmbeddingError(
+        raise SearchError(
             f"{path} has no column {column!r}; it has {', '.join(map(repr, names))}. Choose one with --column"
         )
     for name in (ROW, VECTOR):
         if name in names:
-            raise EmbeddingError(f"{path} has a column {name!r}, which the output needs: rename or remove it")
+            raise SearchError(f"{path} has a column {name!r}, which the output needs: rename or remove it")
     if len(set(names)) < len(names):
-        raise EmbeddingError(f"{path} has two columns of the same name: rename one")
+        raise SearchError(f"{path} has two columns of the same name: rename one")
     column_type = schema.field(column).type
     texts = column_type.value_type if pa.types.is_dictionary(column_type) else column_type
     if not (pa.types.is_string(texts) or pa.types.is_large_string(texts) or pa.types.is_string_view(texts)):
-        raise EmbeddingError(f"{path}: column {column!r} has type {column_type}, not text. Choose one with --column")
+        raise SearchError(f"{path}: column {column!r} has type {column_type}, not text. Choose one with --column")

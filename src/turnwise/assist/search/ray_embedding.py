@@ -17,12 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from turnwise.assist.search.embedding import EmbeddingError, EmbeddingResult, get_encoder
+from turnwise.assist.search.embedding import EmbeddingResult, get_encoder
 from turnwise.assist.search.lance_writer import LanceWriter
 from turnwise.assist.search.parquet_blocks import BLOCK_ROWS, ROW, VECTOR, ParquetCorpus, open_corpus
 from turnwise.assist.search.schema import vector_array
 from turnwise.assist.search.table import local_folder
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import SearchError, TurnwiseError
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
@@ -83,7 +83,7 @@ def embed_on_ray(
     uri = _table_uri(out)
     corpus = open_corpus(source, column, splits, speakers, block_rows)
     if not corpus.texts:
-        raise EmbeddingError("there are no texts to encode")
+        raise SearchError("there are no texts to encode")
     loaded = load_model(model, compressed=compressed)
     size = int(encode_distinct(get_encoder(loaded), ["a"], normalise=normalise, max_length=max_length).shape[1])
     run = {
@@ -129,7 +129,7 @@ class _Worker:
             os.chdir(self._task.folder)
         model = load_model(self._task.model, compressed=self._task.compressed)
         if model.fingerprint != self._task.run["model"]:
-            raise EmbeddingError(
+            raise SearchError(
                 f"{self._task.model} on {socket.gethostname()} is not the model of the machine where the command was "
                 "started: copy it there"
             )
@@ -177,13 +177,13 @@ def _encode_blocks(task: EmbeddingTask, blocks: list[int], workers: int | None) 
                 yield int(row["block"])
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, TurnwiseError):
-                raise EmbeddingError(f"{error.cause}. Finished blocks are kept") from None
-            raise EmbeddingError(
+                raise SearchError(f"{error.cause}. Finished blocks are kept") from None
+            raise SearchError(
                 f"a worker failed ({type(error.cause).__name__}: {error.cause}): finished blocks are kept, "
                 "so fix the cause and repeat the command"
             ) from error
         except ray.exceptions.RayError as error:
-            raise EmbeddingError(
+            raise SearchError(
                 f"the cluster failed ({error}): finished blocks are kept, so repeat the command"
             ) from error
 
@@ -195,7 +195,7 @@ def _cluster(address: str | None, workers: int | None) -> Iterator[None]:
 
     if ray.is_initialized():
         if address is not None:
-            raise EmbeddingError(
+            raise SearchError(
                 "this process already belongs to a Ray cluster: omit the address, or call `ray.shutdown()` first"
             )
         yield
@@ -209,7 +209,7 @@ def _cluster(address: str | None, workers: int | None) -> Iterator[None]:
             warnings.filterwarnings("ignore", "lance is not fork-safe")  # Ray's forks exec another program at once
             ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **({} if address else local))
     except (OSError, RuntimeError, ValueError) as error:
-        raise EmbeddingError(f"there is no Ray cluster at {address}: {error}") from error
+        raise SearchError(f"there is no Ray cluster at {address}: {error}") from error
     try:
         yield
     finally:
@@ -234,11 +234,11 @@ def _table_uri(out: str) -> str:
     """Return the table's URI, absolute if it is on a disk."""
     folder = local_folder(out)
     if not out.rstrip("/").endswith(".lance"):
-        raise EmbeddingError(f"{out} does not end in .lance: Ray workers write only Lance tables")
+        raise SearchError(f"{out} does not end in .lance: Ray workers write only Lance tables")
     if folder is None:
         return out
     if not folder.parent.is_dir():
-        raise EmbeddingError(f"there is no folder {folder.parent} to write to")
+        raise SearchError(f"there is no folder {folder.parent} to write to")
     if folder.exists() and not folder.is_dir():
-        raise EmbeddingError(f"{out} is a file: a Lance table is a folder, choose another path")
+        raise SearchError(f"{out} is a file: a Lance table is a folder, choose another path")
     return str(folder)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import SearchError
 from turnwise.core.types import Vectors
 from turnwise.models.identity import EncoderIdentity
 
@@ -27,14 +27,6 @@ _TYPE_NAMES = {str: "a string", int: "an integer", bool: "true or false"}
 _INT64 = 2**63
 
 
-class TableError(TurnwiseError):
-    """A table cannot be opened, written or searched; the message says why and what to do."""
-
-
-class FilterError(TurnwiseError):
-    """A filter does not fit a table; the message says why and what to do."""
-
-
 def make_schema(
     size: int, columns: "pa.Schema", settings: Mapping[str, str], encoder: EncoderIdentity | None
 ) -> "pa.Schema":
@@ -51,7 +43,7 @@ def make_schema(
 
 
 def check_schema(actual: "pa.Schema", expected: "pa.Schema", table: str, rebuild: str = "") -> None:
-    """Raise `EncoderMismatchError` if a table's encoder differs, `TableError` if its columns or settings do.
+    """Raise `EncoderMismatchError` if a table's encoder differs, `SearchError` if its columns or settings do.
 
     `rebuild` is the command that builds the table again.
     """
@@ -60,31 +52,31 @@ def check_schema(actual: "pa.Schema", expected: "pa.Schema", table: str, rebuild
         EncoderIdentity.from_json(probes[0]).check(EncoderIdentity.from_json(probes[1]), table, rebuild)
     for field in expected:
         if field.name not in actual.names:
-            raise TableError(
+            raise SearchError(
                 f"{table} has no column {field.name!r}: it was not written by this command; choose another folder"
             )
         if actual.field(field.name).type != field.type:
-            raise TableError(
+            raise SearchError(
                 f"{table}: column {field.name!r} has type {actual.field(field.name).type}, expected {field.type}: "
                 "it was written with another model or version; choose another folder, or remove it and index again"
             )
     stored, requested = (json.loads((schema.metadata or {}).get(SETTINGS, b"{}")) for schema in (actual, expected))
     for name, value in requested.items():
         if stored.get(name) != value:
-            raise TableError(
+            raise SearchError(
                 f"{table} was written with {name} {stored.get(name)!r}, not {value!r}: use that value, "
                 "choose another folder, or remove it and index again"
             )
 
 
 def normalise(vectors: Vectors, size: int) -> Vectors:
-    """Return vectors (rows, size) scaled to length 1; raise `TableError` if one is zero or not finite."""
+    """Return vectors (rows, size) scaled to length 1; raise `SearchError` if one is zero or not finite."""
     if vectors.ndim != 2 or vectors.shape[1] != size:
-        raise TableError(f"vectors of shape {vectors.shape} do not fit a table of vectors of size {size}")
+        raise SearchError(f"vectors of shape {vectors.shape} do not fit a table of vectors of size {size}")
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     valid = np.isfinite(lengths) & (lengths > 0)
     if not valid.all():
-        raise TableError(f"vector {int(np.flatnonzero(~valid)[0])} is zero or not finite: it has no cosine similarity")
+        raise SearchError(f"vector {int(np.flatnonzero(~valid)[0])} is zero or not finite: it has no cosine similarity")
     return np.asarray(vectors / lengths, np.float32)
 
 
@@ -131,12 +123,12 @@ def filter_sql(where: Filter, types: Mapping[str, type]) -> str:
     """
     if isinstance(where, str):
         if not where.strip():
-            raise FilterError("the filter is empty: leave it out, or give an expression such as \"source = 'logs'\"")
+            raise SearchError("the filter is empty: leave it out, or give an expression such as \"source = 'logs'\"")
         return where
     parts = []
     for column, value in where.items():
         if column not in types:
-            raise FilterError(f"there is no column {column!r} to filter by: the columns are {', '.join(types)}")
+            raise SearchError(f"there is no column {column!r} to filter by: the columns are {', '.join(types)}")
         values = list(value) if isinstance(value, list | tuple) else [value]
         given = [_literal(column, each, types[column]) for each in values if each is not None]
         alternatives = [f"`{column}` IN ({', '.join(given)})"] if given else []
@@ -148,16 +140,16 @@ def filter_sql(where: Filter, types: Mapping[str, type]) -> str:
 
 def _literal(column: str, value: Any, python_type: type) -> str:
     if type(value) is not python_type:
-        raise FilterError(f"column {column!r} cannot be compared with {value!r}: give {_TYPE_NAMES[python_type]}")
+        raise SearchError(f"column {column!r} cannot be compared with {value!r}: give {_TYPE_NAMES[python_type]}")
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
         if not -_INT64 <= value < _INT64:
-            raise FilterError(f"{value} is out of range for column {column!r}, which has 64-bit integers")
+            raise SearchError(f"{value} is out of range for column {column!r}, which has 64-bit integers")
         return str(value)
     text = str(value)
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise FilterError(f"a value for column {column!r} is not valid Unicode: it has a lone surrogate") from error
+        raise SearchError(f"a value for column {column!r} is not valid Unicode: it has a lone surrogate") from error
     return "'" + text.replace("'", "''") + "'"

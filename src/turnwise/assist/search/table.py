@@ -23,7 +23,6 @@ from turnwise.assist.search.schema import (
     SETTINGS,
     VECTOR,
     Filter,
-    TableError,
     as_values,
     check_schema,
     column_types,
@@ -32,6 +31,7 @@ from turnwise.assist.search.schema import (
     normalise,
     vector_array,
 )
+from turnwise.core.errors import SearchError
 from turnwise.core.files import sync_to_disk
 from turnwise.core.imports import defer_package, explain_missing_packages, without_garbage_collection
 from turnwise.core.progress import Progress, silent
@@ -88,7 +88,7 @@ class VectorTable:
         rebuild: str = "",
         storage: Mapping[str, str] | None = None,
     ) -> "VectorTable":
-        """Open a table; create it if there is none; raise `TableError` if an existing one does not fit.
+        """Open a table; create it if there is none; raise `SearchError` if an existing one does not fit.
 
         `uri` is a folder, or any address that LanceDB takes (`s3://bucket/path`, `gs://…`, `az://…`, `memory://`), and
         `storage` its options for object storage, such as keys and an endpoint (None: from the environment). `columns`
@@ -178,11 +178,13 @@ class VectorTable:
         import pyarrow as pa
 
         if set(columns) != set(self.columns):
-            raise TableError(f"the table has the columns {', '.join(self.columns)}, got {', '.join(columns) or 'none'}")
+            raise SearchError(
+                f"the table has the columns {', '.join(self.columns)}, got {', '.join(columns) or 'none'}"
+            )
         lengths = {name: len(values) for name, values in columns.items()} | {VECTOR: len(vectors)}
         for name, length in lengths.items():
             if length != len(keys):
-                raise TableError(
+                raise SearchError(
                     f"there are {len(keys):,} keys, but {length:,} values of {name}: give one for each key"
                 )
         schema = self._table.schema
@@ -194,7 +196,7 @@ class VectorTable:
                 arrays[name] = pa.array([values[row] for row in first], schema.field(name).type)
             return pa.table(arrays, schema=schema)
         except (pa.ArrowException, UnicodeEncodeError) as error:
-            raise TableError(f"a value does not fit its column in {self.uri}, table {self.name}: {error}") from error
+            raise SearchError(f"a value does not fit its column in {self.uri}, table {self.name}: {error}") from error
 
     # ---- reading
 
@@ -230,7 +232,7 @@ class VectorTable:
         (None: the caller's). `exact` compares with every vector even where there is an index.
         """
         if k < 1:
-            raise TableError(f"k must be at least 1, got {k}")
+            raise SearchError(f"k must be at least 1, got {k}")
         queries = normalise(vectors, self.size)
         if not len(queries):
             return []
@@ -267,7 +269,7 @@ class VectorTable:
     ) -> VectorIndex:
         """Build the index and measure its recall, with `queries` or else a sample of the table's own vectors."""
         if not len(self):
-            raise TableError(f"{self.uri}, table {self.name} is empty: add rows before building an index")
+            raise SearchError(f"{self.uri}, table {self.name} is empty: add rows before building an index")
         unit = None if queries is None else normalise(queries, self.size)
         with self._committing("be indexed"):
             return build_index(self._table, recall, unit, progress)
@@ -304,11 +306,11 @@ def _connect(uri: str, storage: Mapping[str, str] | None) -> Any:
 
 @contextmanager
 def _reporting(failure: str) -> Iterator[None]:
-    """Raise errors of LanceDB and the libraries below it as `TableError`."""
+    """Raise errors of LanceDB and the libraries below it as `SearchError`."""
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
-        raise TableError(f"{failure}: {error}") from error
+        raise SearchError(f"{failure}: {error}") from error
 
 
 def local_folder(uri: str) -> Path | None:

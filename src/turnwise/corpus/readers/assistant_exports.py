@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import OUT_OF_SCOPE, USER, Dialogue
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.annotations import Span, require_text, slot_spans, split_of, utf16_spans
 from turnwise.corpus.readers.zip_exports import unpacked
-from turnwise.corpus.source import CorpusError, CorpusSource
+from turnwise.corpus.source import CorpusSource
 
 _ES_PHRASES = re.compile(r"(.+)_usersays_([A-Za-z]+(?:-[A-Za-z0-9]+)*)\.json")
 _CX_PHRASES = "trainingPhrases"

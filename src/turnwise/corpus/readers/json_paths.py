@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.message_logs import MessageLog
 from turnwise.corpus.readers.times import parse_time
-from turnwise.corpus.source import CorpusError, CorpusSource, parse_json
+from turnwise.corpus.source import CorpusSource, parse_json
 
 
 def read(

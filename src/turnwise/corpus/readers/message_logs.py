@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, is_speaker, peer
-from turnwise.corpus.source import CorpusError, CorpusSource, DialogueBuilder
+from turnwise.core.errors import CorpusError
+from turnwise.corpus.source import CorpusSource, DialogueBuilder
 
 _BATCH_SIZE = 10_000
 

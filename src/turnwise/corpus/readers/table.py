@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.message_logs import MessageLog
 from turnwise.corpus.readers.parquet import read_parquet
 from turnwise.corpus.readers.times import parse_time
-from turnwise.corpus.source import CorpusError, CorpusSource
+from turnwise.corpus.source import CorpusSource
 
 
 def read(

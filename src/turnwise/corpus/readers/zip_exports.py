@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from turnwise.corpus.source import CorpusError, CorpusSource
+from turnwise.core.errors import CorpusError
+from turnwise.corpus.source import CorpusSource
 
 
 @contextmanager

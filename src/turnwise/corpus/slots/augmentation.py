@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from turnwise.core.dialogue import USER, Dialogue, Turn
+from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.corpus.fingerprints import FingerprintSet, text_fingerprint
@@ -20,7 +21,6 @@ from turnwise.corpus.slots.template_table import (
     open_training_split,
     require_slots,
 )
-from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Store, StoreWriter, derived_provenance
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import USER, Dialogue, Slot
+from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.slots.detectors import Detector, DetectorError
+from turnwise.corpus.slots.detectors import Detector
 from turnwise.corpus.slots.template import non_overlapping_slots
 from turnwise.corpus.slots.template_table import iterate_turns
-from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Corpus, Store, StoreWriter, derived_provenance
 
 #: Dialogues in memory at once, so that a detector can read many texts together.
@@ -154,7 +154,7 @@ class DetectorScore:
 def score_detector(corpus: Iterable[Dialogue], detector: Detector, speaker: str | None = USER) -> DetectorScore:
     """Return precision and recall of a detector on the turns of a speaker (None: of all).
 
-    Raise a DetectorError if none of them has a slot.
+    Raise a CorpusError if none of them has a slot.
     """
     turns = [(turn.text, non_overlapping_slots(turn)) for _, turn in iterate_turns(corpus, speaker)]
     annotated, detected, exact, overlapping, named = (Counter[str]() for _ in range(5))
@@ -170,7 +170,7 @@ def score_detector(corpus: Iterable[Dialogue], detector: Detector, speaker: str 
             named[slot.name] += name == slot.name
             overlapping[slot.name] += _overlaps(slot, slots)
     if not annotated:
-        raise DetectorError(f"no turn of {speaker or 'any speaker'} has a slot to compare a detector with")
+        raise CorpusError(f"no turn of {speaker or 'any speaker'} has a slot to compare a detector with")
 
     def agreement(right: int, recalled: int) -> SlotAgreement:
         return SlotAgreement(detected.total(), annotated.total(), right, recalled)
@@ -200,7 +200,7 @@ def _overlaps(slot: Slot, others: Sequence[Slot]) -> bool:
 def open_test_split(store: Path | str, learnt_from: Sequence[Path | str] = ()) -> Corpus:
     """Open the part of a store that a detector is evaluated on: 'test', else 'valid', else everything without splits.
 
-    Raise a DetectorError if there are only other splits, or none and the detector has learnt from the store.
+    Raise a CorpusError if there are only other splits, or none and the detector has learnt from the store.
     """
     opened = Store(store)
     splits = opened.splits()
@@ -208,7 +208,7 @@ def open_test_split(store: Path | str, learnt_from: Sequence[Path | str] = ()) -
         if split in splits:
             return Corpus([opened], [split])
     if splits:
-        raise DetectorError(f"{store} has no test or valid split to evaluate on, only {', '.join(sorted(splits))}")
+        raise CorpusError(f"{store} has no test or valid split to evaluate on, only {', '.join(sorted(splits))}")
     if any(Path(store).samefile(other) for other in learnt_from):
-        raise DetectorError(f"{store} has no splits: a detector that has learnt from it cannot be evaluated on it")
+        raise CorpusError(f"{store} has no splits: a detector that has learnt from it cannot be evaluated on it")
     return Corpus([opened])

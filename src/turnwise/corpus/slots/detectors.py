@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from turnwise.core.dialogue import USER, Slot, Turn
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.slots.gazetteer import Gazetteer
 from turnwise.corpus.slots.patterns import pattern_slots
 from turnwise.corpus.slots.template import non_overlapping_slots
@@ -16,10 +16,6 @@ from turnwise.corpus.store import Corpus
 #: Pipeline components of spaCy that entities do not need.
 _EXCLUDED = ["tagger", "morphologizer", "parser", "senter", "lemmatizer", "attribute_ruler", "textcat"]
 _SPACY_BATCH = 256
-
-
-class DetectorError(TurnwiseError):
-    """A detector cannot be created, loaded or evaluated."""
 
 
 class Detector(Protocol):
@@ -64,7 +60,7 @@ class BuiltInDetector(Detector):
         corpora = [open_training_split(store) for store in stores]
         for corpus in corpora:
             if not any(turn.slots for dialogue in corpus for turn in dialogue.turns):
-                raise DetectorError(
+                raise CorpusError(
                     f"no turn of {_describe(corpus)} has a slot, so no value can be learnt from it: name stores with "
                     "annotated slots (turnwise corpus stats counts them)"
                 )
@@ -81,15 +77,15 @@ class BuiltInDetector(Detector):
         return {
             "kind": self.KIND,
             "learnt_from": list(self.learnt_from),
-            "least_share": self.min_fraction,
-            "least_count": self.min_count,
+            "min_fraction": self.min_fraction,
+            "min_count": self.min_count,
             "values": dict(self.gazetteer.names),
         }
 
     @classmethod
     def from_json(cls, json: dict[str, Any]) -> "BuiltInDetector":
         """Restore a detector."""
-        return cls(Gazetteer(json["values"]), tuple(json["learnt_from"]), json["least_share"], json["least_count"])
+        return cls(Gazetteer(json["values"]), tuple(json["learnt_from"]), json["min_fraction"], json["min_count"])
 
 
 def _describe(corpus: Corpus) -> str:
@@ -113,13 +109,13 @@ class SpacyDetector(Detector):
         try:
             import spacy
         except ImportError:
-            raise DetectorError(
+            raise CorpusError(
                 "spaCy is not installed: pip install 'turnwise[ner]', then python -m spacy download MODEL"
             ) from None
         try:
             self._pipeline = spacy.load(model, exclude=[*_EXCLUDED, "textcat_multilabel"])
         except OSError as error:
-            raise DetectorError(
+            raise CorpusError(
                 f"spaCy cannot load the model {model!r} ({error}): install it with python -m spacy download {model}, "
                 "or name the folder of a model"
             ) from None
@@ -151,15 +147,15 @@ _DETECTORS = {detector.KIND: detector for detector in (BuiltInDetector, SpacyDet
 
 
 def detector_from_json(json: dict[str, Any]) -> Detector:
-    """Restore the detector that `to_json` described; raise a DetectorError if that is not possible."""
+    """Restore the detector that `to_json` described; raise a CorpusError if that is not possible."""
     detector = _DETECTORS.get(json.get("kind", ""))
     if detector is None:
-        raise DetectorError(
+        raise CorpusError(
             f"unknown kind of detector {json.get('kind')!r}, known are {', '.join(_DETECTORS)}: update turnwise"
         )
     try:
         return detector.from_json(json)
     except KeyError as error:
-        raise DetectorError(
+        raise CorpusError(
             f"a detector of kind {detector.KIND!r} needs {error}: create the store with detected slots again"
         ) from None

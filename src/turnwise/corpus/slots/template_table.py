@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 
 from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.errors import CorpusError
 from turnwise.core.text import normalise_text
 from turnwise.corpus.fingerprints import FingerprintIndex, FingerprintSet, text_fingerprint
 from turnwise.corpus.slots.template import Template, non_overlapping_slots
-from turnwise.corpus.source import CorpusError
 from turnwise.corpus.store import Corpus, Store
 
 

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
+from turnwise.core.errors import DatasetError
 from turnwise.corpus.readers import irc_disentanglement
 from turnwise.corpus.readers.question_answers import read as read_question_answers
 from turnwise.corpus.readers.responses import Candidates, read_candidates
@@ -23,7 +24,6 @@ from turnwise.evaluation.datasets.conversations import ConversationData, convers
 from turnwise.evaluation.datasets.dataset import (
     SPLITS,
     Dataset,
-    DatasetError,
     SplitData,
     dataset_descriptions,
     known_datasets,

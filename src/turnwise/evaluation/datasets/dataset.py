@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import yaml
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import DatasetError
 from turnwise.core.files import sha256
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source import CorpusSource, Rejection
@@ -24,10 +24,6 @@ Data = TypeVar("Data")
 Example = TypeVar("Example")
 
 SPLITS = ("train", "valid", "test")
-
-
-class DatasetError(TurnwiseError):
-    """A data set is missing or not in the expected layout."""
 
 
 @dataclass(frozen=True)  # no slots: with them, Python 3.11 cannot call an alias such as SplitData[Candidates]

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from turnwise.core.dialogue import OUT_OF_SCOPE, USER, Slot, Turn
+from turnwise.core.errors import DatasetError
 from turnwise.corpus.readers.annotations import Pieces, require_text, slot_spans
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.slots.template import Template
@@ -24,7 +25,6 @@ from turnwise.corpus.store import Store, is_store
 from turnwise.evaluation.datasets.dataset import (
     SPLITS,
     Dataset,
-    DatasetError,
     SplitData,
     dataset_descriptions,
     describe_dataset,

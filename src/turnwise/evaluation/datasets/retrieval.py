@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import CorpusError
 from turnwise.core.imports import explain_missing_packages
 from turnwise.corpus.store import read_corpus
 from turnwise.evaluation.datasets.dataset import (
@@ -43,10 +43,6 @@ Label = Literal["intent", "acts"]
 # Chinese and Japanese are written without spaces: each character counts as a word
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _WORD = re.compile(f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+")
-
-
-class ConstructionError(TurnwiseError):
-    """No data set can be built from the contents of a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +97,7 @@ def labelled_turns(
     turns = [turn for turn in by_text.values() if turn is not None]
     if not turns:
         where = f"{'' if speaker is None else f' of {speaker!r}'}{'' if split is None else f' in split {split!r}'}"
-        raise ConstructionError(
+        raise CorpusError(
             f"no turn{where} has a unique {label}: choose another label ('intent', 'acts'), speaker or split"
         )
     return turns
@@ -131,7 +127,7 @@ def build_retrieval(
     """
     turns = [turn for turn in turns if split_words(turn.text)]
     if len({turn.label for turn in turns}) < 2:
-        raise ConstructionError(f"{name}: {len(turns)} turns with fewer than two labels: retrieval cannot be built")
+        raise CorpusError(f"{name}: {len(turns)} turns with fewer than two labels: retrieval cannot be built")
     words = [split_words(turn.text) for turn in turns]
     index = _bm25_index(words)
     order = np.arange(len(turns)) if queries is None else np.random.default_rng(seed).permutation(len(turns))
@@ -148,7 +144,7 @@ def build_retrieval(
         if right and wrong:
             made[number] = RetrievalQuery(query.text, tuple(right), tuple(wrong))
     if not made:
-        raise ConstructionError(
+        raise CorpusError(
             f"{name}: none of {len(turns)} turns shares a word both with another of its own label and with one of"
             " another label: retrieval cannot be built; choose another label or more dialogues"
         )

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.errors import EvaluationError
 from turnwise.core.progress import Progress, silent
 from turnwise.evaluation.metrics import (
     BOOTSTRAP_SAMPLES,
@@ -28,7 +29,7 @@ from turnwise.evaluation.metrics import (
     lower_is_better,
 )
 from turnwise.evaluation.reporting.markdown import escape_markdown, markdown_table
-from turnwise.evaluation.results import Results, ResultsError, read_content, read_outcomes, replace_undefined
+from turnwise.evaluation.results import Results, read_content, read_outcomes, replace_undefined
 from turnwise.evaluation.suites import summarise
 from turnwise.evaluation.tables import decimals_for, format_difference, format_number
 
@@ -71,7 +72,7 @@ def compare(*folders: Path, all_pairs: bool = False, progress: Progress = silent
         other has, then the means of metrics that both have.
     """
     if len(folders) < 2:
-        raise ResultsError("a comparison needs at least two folders of results")
+        raise EvaluationError("a comparison needs at least two folders of results")
     base, *others = read = [_ResultFolder.read(folder) for folder in folders]
     pairs = combinations(read, 2) if all_pairs else ((base, other) for other in others)
     tests = [test for pair in pairs for test in _paired_tests(*pair)]

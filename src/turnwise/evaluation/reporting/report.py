@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
+from turnwise.core.errors import MissingPackageError
 from turnwise.core.html import render_page
-from turnwise.core.plots import MissingPlotsError
 from turnwise.evaluation.reporting.dot_plot import describe_rows, dot_plot, dot_rows
 from turnwise.evaluation.reporting.markdown import render_markdown
 from turnwise.evaluation.results import Results, describe_seen, evaluation_environment, write_results
@@ -116,7 +116,7 @@ def _dot_plot(table: ResultTable, model: str) -> tuple[str, str]:
         return "", ""
     try:
         return dot_plot(rows, table, model), describe_rows(rows, table, model)
-    except MissingPlotsError as error:
+    except MissingPackageError as error:
         return "", str(error)
 
 

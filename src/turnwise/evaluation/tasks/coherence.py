@@ -19,11 +19,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.errors import DatasetError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode
 from turnwise.corpus.readers.responses import Candidates
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import CHANCE, Outcome
 from turnwise.models.backbone.inputs import WINDOW
 from turnwise.models.coherence import out_of_place_scores, placement_scores, predecessor_scores, predict_orders

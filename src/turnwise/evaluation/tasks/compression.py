@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from turnwise.core.errors import ModelError
 from turnwise.core.plots import line_chart, write_chart
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, Vectors
@@ -21,7 +22,7 @@ from turnwise.evaluation.datasets.intents import IntentData, load_intents
 from turnwise.evaluation.metrics import TEMPLATE_SHARE, Outcome
 from turnwise.evaluation.tasks.geometry import geometry
 from turnwise.evaluation.tasks.intents import nearest_intents, nearest_validation
-from turnwise.models.compression import Compression, CompressionError, TemplateSource, mix_vectors
+from turnwise.models.compression import Compression, TemplateSource, mix_vectors
 from turnwise.models.encoder import COMPRESSION, Encoder
 from turnwise.models.loading import TemplateEncoder
 from turnwise.models.vector_cache import VectorCache
@@ -131,16 +132,14 @@ def choose_template_weight(
     detector is a store with detected slots (`turnwise corpus detect`), whose detector the model is to keep.
     """
     if not datasets:
-        raise CompressionError("λ is chosen on the validation utterances of a data set: name one, or give λ")
+        raise ModelError("λ is chosen on the validation utterances of a data set: name one, or give λ")
     compression_folder = Path(folder) / COMPRESSION
     compression = _load_compression(compression_folder, None, source, detector)
     source = compression.source
     loaded = [load_intents(name, Path(data)) for name in datasets]
     for each in loaded:
         if source == "given" and all(example.slots is None for example in each.test):
-            raise CompressionError(
-                f"{each.name} marks no slots, so no templates are given: use detected or retrieved ones"
-            )
+            raise ModelError(f"{each.name} marks no slots, so no templates are given: use detected or retrieved ones")
     encoder = Encoder.load(folder)
     compression.to(encoder.device)
     utterances = VectorCache(encoder, progress=progress)
@@ -182,7 +181,7 @@ def _load_compression(
     if detector is not None:
         description = Store(detector).manifest.get("detector")
         if description is None:
-            raise CompressionError(f"{detector} was not made by `turnwise corpus detect`: it has no detector")
+            raise ModelError(f"{detector} was not made by `turnwise corpus detect`: it has no detector")
         compression.detector = detector_from_json(description)
     compression.set(template_weight=template_weight, source=source)
     return compression

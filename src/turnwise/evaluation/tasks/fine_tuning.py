@@ -19,8 +19,8 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from turnwise.core.dialogue import response_turns
+from turnwise.core.errors import DatasetError
 from turnwise.core.progress import Progress, silent
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.dialogue_labels import ActionData
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.metrics import Outcome

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import pairwise_distances_chunked
 
+from turnwise.core.errors import DatasetError
 from turnwise.core.types import SupportsEncode
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.intents import encode_examples

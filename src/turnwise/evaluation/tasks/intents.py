@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.linear_model import LogisticRegression
 
+from turnwise.core.errors import DatasetError
 from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.metrics import Outcome
 from turnwise.models.vector_cache import encode_unique

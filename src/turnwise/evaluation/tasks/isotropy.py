@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import Turn
+from turnwise.core.errors import DatasetError
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.conversations import ConversationData
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import Outcome
 from turnwise.models.vector_cache import encode_distinct
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import OUT_OF_SCOPE
+from turnwise.core.errors import DatasetError
 from turnwise.core.types import SupportsEncode, Vectors
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.intents import (

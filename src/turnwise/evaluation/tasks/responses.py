@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import context_turns, response_turns
+from turnwise.core.errors import DatasetError
 from turnwise.core.types import SupportsEncode, SupportsScore, SupportsScoreAll
 from turnwise.corpus.readers.responses import Candidates
-from turnwise.evaluation.datasets.dataset import DatasetError
 from turnwise.evaluation.metrics import WITHOUT_ANSWER, Outcome
 from turnwise.evaluation.tasks.scoring import (
     Ranks,

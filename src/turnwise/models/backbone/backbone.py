@@ -25,6 +25,7 @@ from transformers import (
 )
 from transformers.masking_utils import AttentionMaskInterface
 
+from turnwise.core.errors import ModelError
 from turnwise.core.files import reset_permissions, write_json
 from turnwise.models.backbone.attention import (
     HEAD_SIZES,
@@ -36,7 +37,7 @@ from turnwise.models.backbone.attention import (
 )
 from turnwise.models.backbone.graphs import PaddedStream, StreamGraphs
 from turnwise.models.backbone.modules import Layers
-from turnwise.models.backbone.source import BackboneError, check_model_folder, locate_model
+from turnwise.models.backbone.source import check_model_folder, locate_model
 from turnwise.models.backbone.stream import TokenStream, to_device
 
 #: The name under which the models of transformers find the attention over streams.
@@ -72,7 +73,7 @@ class Backbone(nn.Module):
         family = model.config.model_type
         supported = family in UNPADDED_FAMILIES
         if execution == "unpadded" and not supported:
-            raise BackboneError(f"{family} cannot run unpadded: its code needs rows of one length; use 'buckets'")
+            raise ModelError(f"{family} cannot run unpadded: its code needs rows of one length; use 'buckets'")
         self.execution: Execution = execution or ("unpadded" if supported else "buckets")
         self.model = model
         self.tokenizer = tokenizer
@@ -98,12 +99,12 @@ class Backbone(nn.Module):
             tokenizer = AutoTokenizer.from_pretrained(folder)
         except (OSError, ValueError, SafetensorError) as error:
             reason = str(error).strip().splitlines()[0]
-            raise BackboneError(f"cannot load the model {str(name)!r}: {reason}") from error
+            raise ModelError(f"cannot load the model {str(name)!r}: {reason}") from error
         # transformers initialises these at random and continues
         random = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
         unexpected = sorted(key for key in random if not key.startswith("pooler."))
         if unexpected:
-            raise BackboneError(
+            raise ModelError(
                 f"cannot load the model {str(name)!r}: its weights do not fit its configuration "
                 f"({len(unexpected)} are missing or of another size, {unexpected[0]} among them)"
             )
@@ -141,13 +142,13 @@ class Backbone(nn.Module):
         for module in self.model.modules():
             if isinstance(module, nn.ModuleList) and len(module) == self.model.config.num_hidden_layers:
                 return module
-        raise BackboneError(f"cannot find the transformer layers of {self.model.config.model_type}")
+        raise ModelError(f"cannot find the transformer layers of {self.model.config.model_type}")
 
     def keep_layers(self, count: int) -> None:
         """Remove all transformer layers except the lowest `count`."""
         layers = self.layer_list()
         if not 1 <= count <= len(layers):
-            raise BackboneError(
+            raise ModelError(
                 f"layers={count}: {self.model.config.model_type} has {len(layers)} here, keep 1 to {len(layers)}"
             )
         del layers[count:]
@@ -224,9 +225,7 @@ class Backbone(nn.Module):
         uncompiled. `settings` are passed to `torch.compile`.
         """
         if self.execution != "unpadded":
-            raise BackboneError(
-                f"{self.config.model_type} runs in buckets, which cannot be compiled: set compile=false"
-            )
+            raise ModelError(f"{self.config.model_type} runs in buckets, which cannot be compiled: set compile=false")
         # in __dict__, so that the compiled module and its parameters do not count as submodules
         self.__dict__["_compiled"] = torch.compile(self.model, **{"dynamic": True, "fullgraph": True, **settings})
 
@@ -237,7 +236,7 @@ class Backbone(nn.Module):
         for the tile kernel run separately. Call it after the model has moved to its device, and after `compile`.
         """
         if self.execution != "unpadded":
-            raise BackboneError(
+            raise ModelError(
                 f"{self.config.model_type} runs in buckets, which CUDA graphs cannot replay: set cuda_graphs=false"
             )
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad] if training else []

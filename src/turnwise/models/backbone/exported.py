@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from tokenizers import AddedToken, Tokenizer
 
+from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json, write_json
 from turnwise.core.types import Vectors
 from turnwise.models.backbone.ragged import RaggedTokens
-from turnwise.models.backbone.source import BackboneError
 
 _TOKENIZER_FILE = "tokenizer.json"
 _TOKENIZER_SETTINGS = "tokenizer_config.json"
@@ -35,13 +35,13 @@ class ExportedTokenizer:
         """Load the tokenizer of a folder; without `special_tokens` it knows only its unknown token."""
         for name in (_TOKENIZER_FILE, _TOKENIZER_SETTINGS)[: 1 + special_tokens]:
             if not (folder / name).is_file():
-                raise BackboneError(f"{folder / name} is missing: export the model again")
+                raise ModelError(f"{folder / name} is missing: export the model again")
         try:
             backend = Tokenizer.from_file(str(folder / _TOKENIZER_FILE))
         except Exception as error:
             if type(error) is not Exception:  # the errors of tokenizers have no other class
                 raise
-            raise BackboneError(f"cannot load the model {folder}: {first_line(error)}") from error
+            raise ModelError(f"cannot load the model {folder}: {first_line(error)}") from error
         return cls(backend, read_json(folder / _TOKENIZER_SETTINGS)) if special_tokens else cls.plain(backend)
 
     @classmethod

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import SYSTEM
+from turnwise.core.errors import ModelError
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
-from turnwise.models.backbone.source import BackboneError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -223,9 +223,9 @@ def selection_input(composer: Composer, context: Sequence[Tokens], response: Tok
     The context loses its head while it is longer than the response; then the response loses its end, before its [EOT].
     """
     if not len(composer.prefix):
-        raise BackboneError("this backbone puts no token such as [CLS] before a text, which a re-ranker's score needs")
+        raise ModelError("this backbone puts no token such as [CLS] before a text, which a re-ranker's score needs")
     if longest <= len(composer.prefix) + len(composer.middle) + len(composer.suffix):
-        raise BackboneError(f"a response does not fit a sequence of {longest} tokens: allow more")
+        raise ModelError(f"a response does not fit a sequence of {longest} tokens: allow more")
     end = _special_token(composer, END_OF_TURN)
     first = np.concatenate([piece for turn in context for piece in (turn, end)] or [_EMPTY])
     tokens, segments = composer.pair(first, np.concatenate([response, end]), longest)
@@ -259,7 +259,7 @@ def marked_input(
 def _truncate_longest(texts: Sequence[Tokens], room: int) -> list[Tokens]:
     """Truncate the longest texts to one length so that all texts together fit."""
     if room < 0:
-        raise BackboneError(
+        raise ModelError(
             f"{len(texts)} utterances with their marks do not fit a sequence: use fewer, or a longer sequence"
         )
     lengths = np.sort([len(text) for text in texts])
@@ -275,7 +275,7 @@ def _truncate_longest(texts: Sequence[Tokens], room: int) -> list[Tokens]:
 def _special_token(composer: Composer, token: str) -> Tokens:
     if token not in composer.special:
         task = next((task for task, mark in MARKS.items() if mark == token), "response-selection")
-        raise BackboneError(
+        raise ModelError(
             f"this model was trained without {task} and does not know {token}: train one whose recipe has that "
             "objective, such as `turnwise train ums`"
         )

@@ -7,7 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from turnwise.models.backbone.source import BackboneError, Pooling
+from turnwise.core.errors import ModelError
+from turnwise.models.backbone.source import Pooling
 from turnwise.models.backbone.stream import TokenStream, to_device
 
 #: Which token states are used: the last layer's, or the average of the first transformer layer's and the last's.
@@ -18,7 +19,7 @@ def choose_device(device: str | torch.device | None) -> torch.device:
     """Return the device to run on; None: a GPU if there is one."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise BackboneError(
+        raise ModelError(
             f"the device {chosen} cannot be used: PyTorch finds no CUDA GPU; use device='cpu' or leave it out"
         )
     return chosen

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core.errors import ModelError
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.types import Vectors
 from turnwise.models.backbone.exported import ExportedModel, first_line
 from turnwise.models.backbone.ragged import RaggedTokens
-from turnwise.models.backbone.source import BackboneError, Runtime
+from turnwise.models.backbone.source import Runtime
 
 #: The file of a graph in a model's folder.
 ONNX_FILE = "model.onnx"
@@ -46,7 +47,7 @@ class OnnxGraph(ExportedModel):
         self.path = path.absolute()
         self.runtime: Runtime = runtime
         if not path.is_file():
-            raise BackboneError(f"{path} is missing: export the model again")
+            raise ModelError(f"{path} is missing: export the model again")
         with path.open("rb") as file:
             self.digest = hashlib.file_digest(file, "sha256").hexdigest()
         threads = count_threads()
@@ -152,7 +153,7 @@ def _open_session(path: Path, runtime: Runtime, threads: int) -> _OnnxRuntimeSes
     except ImportError:
         raise
     except Exception as error:  # the errors of onnxruntime have no common class
-        raise BackboneError(f"{path} cannot be run ({first_line(error)}): export the model again") from error
+        raise ModelError(f"{path} cannot be run ({first_line(error)}): export the model again") from error
 
 
 def count_threads() -> int:

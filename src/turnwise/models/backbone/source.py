@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json, write_json, write_tensors
 from turnwise.core.model_names import MINILM, PACKAGED_MODELS, TURNWISE_SMALL, TURNWISE_SMALL_INT8, is_packaged
 from turnwise.corpus.membership import TrainingData
@@ -47,10 +47,6 @@ _TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 _DOWNLOADED = ("*.json", "*.txt", "*.model", "*.safetensors")
 
 
-class BackboneError(TurnwiseError):
-    """A model cannot be loaded or used as requested."""
-
-
 def locate_model(name: str | Path) -> Path:
     """Return the folder of a model: a packaged one, a folder itself, or the local copy of a Hugging Face id.
 
@@ -67,7 +63,7 @@ def locate_model(name: str | Path) -> Path:
         return folder
     packaged = ", ".join(PACKAGED_MODELS)
     if folder.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1:
-        raise BackboneError(
+        raise ModelError(
             f"{name} does not exist: give a model folder, a Hugging Face id, or a packaged model ({packaged})"
         )
     from huggingface_hub import snapshot_download
@@ -77,7 +73,7 @@ def locate_model(name: str | Path) -> Path:
         return Path(snapshot_download(str(name), allow_patterns=list(_DOWNLOADED)))
     except (OSError, ValueError, HfHubHTTPError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise BackboneError(
+        raise ModelError(
             f"cannot load the model {str(name)!r}: it is not a folder, not a packaged model ({packaged}), and as a "
             f"Hugging Face id: {reason}"
         ) from error
@@ -95,10 +91,10 @@ def _packaged_folder(name: str) -> Path:
     if specification is None or not specification.submodule_search_locations:
         if name == TURNWISE_SMALL and importlib.util.find_spec(_ONNX_WEIGHTS_PACKAGE) is not None:
             install += f"; or use '{TURNWISE_SMALL_INT8}', which is installed"
-        raise BackboneError(f"'{name}' is not installed: {install}")
+        raise ModelError(f"'{name}' is not installed: {install}")
     folder = Path(specification.submodule_search_locations[0]) / ("model" if name == MINILM else name)
     if not folder.is_dir():
-        raise BackboneError(f"'{name}' is missing from the installed package {package} ({folder}): {install}")
+        raise ModelError(f"'{name}' is missing from the installed package {package} ({folder}): {install}")
     return folder
 
 
@@ -118,28 +114,28 @@ def load_training_data(folder: Path) -> TrainingData | None:
 def check_model_folder(folder: Path) -> None:
     """Make sure that a folder holds what a backbone is loaded from."""
     if not (folder / "config.json").is_file():
-        raise BackboneError(f"{folder} is not a model folder: it has no config.json")
+        raise ModelError(f"{folder} is not a model folder: it has no config.json")
     if _model_type(folder) == STATIC:
-        raise BackboneError(
+        raise ModelError(
             f"{folder} holds a static model (a table of token vectors), which runs but cannot be trained: use the "
             "model that it was exported from"
         )
     if any(folder.glob("*.safetensors")):
         if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
-            raise BackboneError(f"{folder} holds no tokenizer (tokenizer.json)")
+            raise ModelError(f"{folder} holds no tokenizer (tokenizer.json)")
         return
     pickles = [path.name for path in (*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth"))]
     if pickles:
-        raise BackboneError(
+        raise ModelError(
             f"{folder} holds its weights as a pickle ({pickles[0]}), which can run code when it is opened. If you "
             "trust it, convert it once: python -c \"from transformers import AutoModel; m = AutoModel.from_pretrained('"
             f"{folder}'); m.save_pretrained('{folder}')\""
         )
     if any(folder.glob("*.onnx")):
-        raise BackboneError(
+        raise ModelError(
             f"{folder} holds an ONNX model, which runs but cannot be trained: use the model that it was exported from"
         )
-    raise BackboneError(f"{folder} holds no weights (*.safetensors)")
+    raise ModelError(f"{folder} holds no weights (*.safetensors)")
 
 
 def _model_type(folder: Path) -> str:

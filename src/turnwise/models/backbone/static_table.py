@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from turnwise.core.errors import ModelError
 from turnwise.core.files import write_json, write_tensors
 from turnwise.core.types import Vectors
 from turnwise.models.backbone.exported import ExportedModel, ExportedTokenizer, first_line
 from turnwise.models.backbone.ragged import RaggedTokens
-from turnwise.models.backbone.source import STATIC, BackboneError, write_modules
+from turnwise.models.backbone.source import STATIC, write_modules
 
 #: The file of a table in a model's folder.
 STATIC_FILE = "model.safetensors"
@@ -38,7 +39,7 @@ class StaticTable(ExportedModel):
         """Use a table (tokens, size), whose rows are the ids of a tokenizer; `folder` is for messages."""
         rows, self.hidden = table.shape
         if rows != len(tokenizer):
-            raise BackboneError(
+            raise ModelError(
                 f"{folder} has {rows} token vectors, but its tokenizer {len(tokenizer)} tokens: export it again"
             )
         self._table = table
@@ -99,13 +100,13 @@ class StaticTable(ExportedModel):
 def _load_tensors(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Return the tensors of a safetensors file; those of float32 are views of the mapped file, not copies."""
     if not path.is_file():
-        raise BackboneError(f"{path} is missing: export the model again")
+        raise ModelError(f"{path} is missing: export the model again")
     try:
         with safe_open(path, "np") as file:  # checks the whole header
             names = list(file.keys())
             tensors = {name: file.get_tensor(name) for name in names if file.get_slice(name).get_dtype() != "F32"}
     except (SafetensorError, OSError) as error:
-        raise BackboneError(f"cannot load the model {path.parent}: {first_line(error)}") from error
+        raise ModelError(f"cannot load the model {path.parent}: {first_line(error)}") from error
     with path.open("rb") as stream:
         header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
         data = np.asarray(np.memmap(path, np.uint8, "r"))[stream.tell() :]
@@ -119,7 +120,7 @@ def _read_table(folder: Path, tensors: dict[str, npt.NDArray[Any]]) -> Vectors:
     """Return the table that model2vec (which may share rows and weight them) or sentence-transformers wrote."""
     embeddings = tensors.get("embeddings", tensors.get("embedding.weight"))
     if embeddings is None or embeddings.ndim != 2:
-        raise BackboneError(
+        raise ModelError(
             f"{folder / STATIC_FILE} holds no table of token vectors ('embeddings'): export the model again"
         )
     table = embeddings.astype(np.float32, copy=False)

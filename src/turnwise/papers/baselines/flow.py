@@ -13,13 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from turnwise.core.errors import ModelError
 from turnwise.core.types import SupportsEncode, Vectors
-from turnwise.papers.baselines.whitening import (
-    PostprocessingError,
-    Postprocessor,
-    encode_for_fitting,
-    hash_arrays,
-)
+from turnwise.papers.baselines.whitening import Postprocessor, encode_for_fitting, hash_arrays
 
 #: Number of steps of actnorm, permutation and coupling, and hidden size of the couplings' networks.
 STEPS = 9
@@ -104,7 +100,7 @@ class Flow(nn.Module):
     def __init__(self, size: int, *, steps: int = STEPS, width: int = WIDTH):
         super().__init__()
         if size < 2:
-            raise PostprocessingError(f"a flow needs vectors of at least 2 dimensions, got {size}")
+            raise ModelError(f"a flow needs vectors of at least 2 dimensions, got {size}")
         layers = ((ActNorm(size), Permutation(size), AdditiveCoupling(size, width)) for _ in range(steps))
         self.layers = nn.ModuleList([layer for step in layers for layer in step])
 
@@ -143,9 +139,7 @@ def fit_flow(
         for rows in torch.randperm(len(vectors), generator=random).split(batch_size):
             loss = flow.loss(vectors[rows])
             if not loss.isfinite():
-                raise PostprocessingError(
-                    f"the flow's likelihood is not finite in epoch {epoch + 1}: lower its learning rate"
-                )
+                raise ModelError(f"the flow's likelihood is not finite in epoch {epoch + 1}: lower its learning rate")
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

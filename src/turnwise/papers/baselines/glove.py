@@ -12,9 +12,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from turnwise.core.dialogue import Turn
+from turnwise.core.errors import ModelError
 from turnwise.core.text import tokenise_words
 from turnwise.core.types import Vectors
-from turnwise.papers.baselines.whitening import PostprocessingError, hash_arrays, normalise_rows
+from turnwise.papers.baselines.whitening import hash_arrays, normalise_rows
 
 _HEADER = re.compile(r"([0-9]+) ([0-9]+)")
 
@@ -33,7 +34,7 @@ class GloVe:
         A line is `word v1 … vd`, separated by single spaces; a first line of two integers, as word2vec writes it, is
         the number of words and d. A word may contain spaces, as some of GloVe's do, though no tokenised word equals it.
         The first of several lines with the same word, after case folding (`lower`), counts: files start with the most
-        frequent words. Raises PostprocessingError if the file is missing, or a line is malformed.
+        frequent words. Raises ModelError if the file is missing, or a line is malformed.
         """
         self.path = Path(path)
         self.lower = lower
@@ -95,9 +96,9 @@ class GloVe:
                 self.words[word] = len(self.words)
                 values.frombytes(_parse_values(rest, where).tobytes())
         if size is None or not count:
-            raise PostprocessingError(f"{self.path} contains no word vectors: expected lines of a word and its values")
+            raise ModelError(f"{self.path} contains no word vectors: expected lines of a word and its values")
         if announced not in (None, count):
-            raise PostprocessingError(
+            raise ModelError(
                 f"{self.path} has {count} words, but {announced} by its first line: it is truncated or damaged"
             )
         return np.frombuffer(values, np.float32).reshape(len(self.words), size)
@@ -111,13 +112,9 @@ def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(file, 1):
                 yield number, line.decode().rstrip(" \r\n")
     except OSError as error:
-        raise PostprocessingError(
-            f"{path} cannot be read ({error.strerror}): expected a file of word vectors"
-        ) from None
+        raise ModelError(f"{path} cannot be read ({error.strerror}): expected a file of word vectors") from None
     except UnicodeDecodeError:
-        raise PostprocessingError(
-            f"{path}, line {number}: not UTF-8; expected word vectors as text, not binary"
-        ) from None
+        raise ModelError(f"{path}, line {number}: not UTF-8; expected word vectors as text, not binary") from None
 
 
 def _split_line(line: str, size: int, where: str) -> tuple[str, str]:
@@ -126,7 +123,7 @@ def _split_line(line: str, size: int, where: str) -> tuple[str, str]:
     word = line.rsplit(" ", size)[0] if surplus > 0 else line.partition(" ")[0]
     last = word.rpartition(" ")[2]
     if not size or surplus < 0 or not last or (surplus and _is_number(last)):
-        raise PostprocessingError(f"{where}: expected a word and {size or 'its'} values, separated by single spaces")
+        raise ModelError(f"{where}: expected a word and {size or 'its'} values, separated by single spaces")
     return word, line[len(word) + 1 :]
 
 
@@ -135,9 +132,9 @@ def _parse_values(text: str, where: str) -> Vectors:
         with np.errstate(over="ignore"):  # overflow of float32 is rejected below
             values = np.array(text.split(" "), np.float32)
     except ValueError as error:
-        raise PostprocessingError(f"{where}: {error}") from None
+        raise ModelError(f"{where}: {error}") from None
     if not np.isfinite(values).all():
-        raise PostprocessingError(f"{where}: a value is not finite")
+        raise ModelError(f"{where}: a value is not finite")
     return values
 
 

@@ -8,15 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import ModelError
 from turnwise.core.types import SupportsEncode, Vectors
 
 #: Directions whose variance is below this fraction of the largest are rounding noise, which scaling would amplify.
 MIN_RELATIVE_VARIANCE = 1e-10
-
-
-class PostprocessingError(TurnwiseError):
-    """Vectors cannot be post-processed, or word vectors cannot be loaded."""
 
 
 class Postprocessor(ABC):
@@ -52,7 +48,7 @@ class WhiteningPostprocessor(Postprocessor):
     def __init__(self, encoder: SupportsEncode, texts: Sequence[Any], *, dimensions: int | None = None):
         """Fit mean and covariance on texts, such as those of a training corpus.
 
-        `dimensions` is the number of directions to keep; None: all with variance. Raises PostprocessingError if the
+        `dimensions` is the number of directions to keep; None: all with variance. Raises ModelError if the
         texts do not vary in that many directions.
         """
         super().__init__(encoder)
@@ -66,7 +62,7 @@ class WhiteningPostprocessor(Postprocessor):
         varying = int((variances > MIN_RELATIVE_VARIANCE * variances[0]).sum())
         dimensions = varying if dimensions is None else dimensions
         if not 1 <= dimensions <= varying:
-            raise PostprocessingError(
+            raise ModelError(
                 f"dimensions must be between 1 and {varying}, got {dimensions}: {len(texts)} texts do not"
                 " vary in more directions"
             )
@@ -87,16 +83,16 @@ class WhiteningPostprocessor(Postprocessor):
 def encode_for_fitting(encoder: SupportsEncode, texts: Sequence[Any]) -> Vectors:
     """Return the vectors (texts, size), not normalised, that a post-processor is fitted on.
 
-    Raises PostprocessingError if there are fewer than two, some are not finite, or all are equal.
+    Raises ModelError if there are fewer than two, some are not finite, or all are equal.
     """
     if len(texts) < 2:
-        raise PostprocessingError(f"{len(texts)} texts are too few to fit on: give at least two, better some thousands")
+        raise ModelError(f"{len(texts)} texts are too few to fit on: give at least two, better some thousands")
     vectors = np.asarray(encoder.encode(texts, normalise=False), np.float32)
     if not np.isfinite(vectors).all():
         row = int(np.flatnonzero(~np.isfinite(vectors).all(1))[0])
-        raise PostprocessingError(f"the vector of text {row} is not finite: check the encoder")
+        raise ModelError(f"the vector of text {row} is not finite: check the encoder")
     if (vectors == vectors[0]).all():
-        raise PostprocessingError(f"all {len(texts)} texts have the same vector: there is nothing to fit")
+        raise ModelError(f"all {len(texts)} texts have the same vector: there is nothing to fit")
     return vectors
 
 

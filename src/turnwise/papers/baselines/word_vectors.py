@@ -18,7 +18,7 @@ import torch
 from scipy.sparse import coo_array, csr_array
 from torch.nn import functional
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import ModelError
 from turnwise.core.files import sync_to_disk
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
@@ -41,10 +41,6 @@ EXPONENT = 0.75
 
 #: Prevents division by zero in AdaGrad, as in `torch.optim.Adagrad`.
 _EPSILON = 1e-10
-
-
-class WordVectorError(TurnwiseError):
-    """Word vectors cannot be trained or written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +76,14 @@ def train_word_vectors(
     and parameters are initialised uniformly from ±0.5/size. A word without any co-occurrence keeps its initial vector.
 
     The window is the maximum distance of two words, to either side; contexts do not cross turns. Words that occur less
-    often than `min_count` are removed before distances are measured. Raises WordVectorError if no word is frequent
+    often than `min_count` are removed before distances are measured. Raises ModelError if no word is frequent
     enough, no words co-occur, an argument is out of range, the file cannot be written, or the training diverges.
     """
     for name, value in (("size", size), ("window", window), ("min_count", min_count), ("epochs", epochs)):
         if value < 1:
-            raise WordVectorError(f"{name} must be 1 or more, got {value}")
+            raise ModelError(f"{name} must be 1 or more, got {value}")
     if not learning_rate > 0:
-        raise WordVectorError(f"learning_rate must be positive, got {learning_rate}")
+        raise ModelError(f"learning_rate must be positive, got {learning_rate}")
     with _open_atomically(out) as file:
         words = frequent_words(corpus, min_count, progress)
         pairs = count_pairs(corpus, words, window, progress)
@@ -101,13 +97,13 @@ def train_word_vectors(
 def _open_atomically(out: Path) -> Iterator[TextIO]:
     """Open a temporary file that replaces `out` when it is complete; fails before training if it cannot be written."""
     if out.is_dir():
-        raise WordVectorError(f"{out} is a folder: word vectors are one file, choose another --out")
+        raise ModelError(f"{out} is a folder: word vectors are one file, choose another --out")
     temporary = out.with_name(f".writing-{out.name}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         file = temporary.open("w", encoding="utf-8", newline="\n")
     except OSError as error:
-        raise WordVectorError(f"{out} cannot be written ({error.strerror}): choose another --out") from None
+        raise ModelError(f"{out} cannot be written ({error.strerror}): choose another --out") from None
     try:
         with file:
             yield file
@@ -126,7 +122,7 @@ def frequent_words(corpus: Corpus, min_count: int, progress: Progress = silent) 
     for text in _iterate_texts(corpus, "counting words", progress):
         counts.update(tokenise_words(text))
     if not counts or max(counts.values()) < min_count:
-        raise WordVectorError(
+        raise ModelError(
             f"no word occurs {min_count} times in this corpus (at most {max(counts.values(), default=0)}):"
             " use a larger corpus, or a smaller --min-count"
         )
@@ -147,7 +143,7 @@ def count_pairs(corpus: Corpus, words: Sequence[str], window: int, progress: Pro
     for word_indices, lengths in _iterate_chunks(_iterate_texts(corpus, "counting pairs", progress), indices):
         half += _count_chunk(word_indices, lengths, window, len(words))
     if not half.nnz:
-        raise WordVectorError(
+        raise ModelError(
             "no two frequent words occur in one turn: use a corpus of longer turns, or a smaller --min-count"
         )
     return (half + half.T).tocoo()
@@ -291,5 +287,5 @@ def fit_vectors(
         progress(f"training: loss {losses[-1]:.4f}", epoch, epochs)
     vectors = factors.vectors()
     if not np.isfinite(vectors).all():
-        raise WordVectorError(f"training diverges at a learning rate of {learning_rate:g}: use a smaller one")
+        raise ModelError(f"training diverges at a learning rate of {learning_rate:g}: use a smaller one")
     return vectors, tuple(losses)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import yaml
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import TrainingError, TurnwiseError
 from turnwise.core.options import OptionError, convert_option
 from turnwise.training.recipe import Recipe, load_recipe, parse_scalar
 from turnwise.training.recipe_files import packaged_yaml, read_yaml_text
@@ -44,10 +44,6 @@ _SAFE_CHARACTERS = re.compile(r"[a-z0-9._-]+")
 _MAX_FOLDER_NAME = 80
 
 
-class SweepError(TurnwiseError):
-    """A sweep is defined wrongly or cannot be run."""
-
-
 # ---- the grid
 
 
@@ -60,18 +56,18 @@ class Axis:
 
     def __post_init__(self) -> None:
         if not self.key or not self.values:
-            raise SweepError(f"the axis {self.key!r} has no {'values' if self.key else 'name'}: write key=a,b,…")
+            raise TrainingError(f"the axis {self.key!r} has no {'values' if self.key else 'name'}: write key=a,b,…")
         try:
             plain = json.loads(json.dumps(self.values, allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise SweepError(
+            raise TrainingError(
                 f"{self.key}: values must be numbers, strings, true, false, null, or lists of these ({error})"
             ) from None
         values = [parse_scalar(format_value(value)) for value in plain]
         if not all(math.isfinite(value) for value in values if isinstance(value, float)):
-            raise SweepError(f"{self.key}: values must be finite")
+            raise TrainingError(f"{self.key}: values must be finite")
         if (duplicate := _first_duplicate([format_value(value) for value in values])) is not None:
-            raise SweepError(f"{self.key}: {duplicate} occurs twice")
+            raise TrainingError(f"{self.key}: {duplicate} occurs twice")
         object.__setattr__(self, "values", tuple(values))
 
 
@@ -84,11 +80,11 @@ def parse_axis(text: str) -> Axis:
     """
     key, equals, values = text.partition("=")
     if not equals or not key.strip():
-        raise SweepError(f"{text!r}: expected key=value,value,…")
+        raise TrainingError(f"{text!r}: expected key=value,value,…")
     try:
         items = yaml.safe_load(f"[{values}]")
     except yaml.YAMLError as error:
-        raise SweepError(
+        raise TrainingError(
             f"{text!r}: the values cannot be parsed ({str(error).splitlines()[0]}); write a,b or [1],[1,2], and quote"
             " values that contain a comma or a bracket"
         ) from None
@@ -98,7 +94,7 @@ def parse_axis(text: str) -> Axis:
 def grid_points(axes: Sequence[Axis]) -> list[dict[str, Any]]:
     """Return every combination of values, the last axis changing fastest."""
     if not axes:
-        raise SweepError("a grid needs an axis: --grid key=value,value,…")
+        raise TrainingError("a grid needs an axis: --grid key=value,value,…")
     _check_distinct_keys(axes)
     keys = [axis.key for axis in axes]
     return [dict(zip(keys, values, strict=True)) for values in itertools.product(*(axis.values for axis in axes))]
@@ -106,7 +102,7 @@ def grid_points(axes: Sequence[Axis]) -> list[dict[str, Any]]:
 
 def _check_distinct_keys(axes: Sequence[Axis]) -> None:
     if (duplicate := _first_duplicate([axis.key for axis in axes])) is not None:
-        raise SweepError(f"two axes have the key {duplicate!r}: give all its values at once")
+        raise TrainingError(f"two axes have the key {duplicate!r}: give all its values at once")
 
 
 def _first_duplicate(names: Sequence[str]) -> str | None:
@@ -160,14 +156,14 @@ class Variant:
         if self.word_vectors:
             excluded = {"recipe": self.recipe, "set": self.settings, "stage": self.stage, "pooling": self.pooling}
             if given := [key for key, value in {**excluded, "trained": not self.trained}.items() if value]:
-                raise SweepError(f"{self.name}: word_vectors and {given[0]} exclude each other; remove one of them")
+                raise TrainingError(f"{self.name}: word_vectors and {given[0]} exclude each other; remove one of them")
         if self.trained:
             return
         if self.stage is not None:
-            raise SweepError(f"{self.name}: stage={self.stage} needs training; remove it, or trained: false")
-        effective = BACKBONE_KEYS | ({"corpus_share"} if self.postprocess else set())
+            raise TrainingError(f"{self.name}: stage={self.stage} needs training; remove it, or trained: false")
+        effective = BACKBONE_KEYS | ({"corpus_fraction"} if self.postprocess else set())
         if idle := [key for key in self.keys if key not in effective]:
-            raise SweepError(f"{self.name}: {idle[0]} has no effect without training; remove it, or trained: false")
+            raise TrainingError(f"{self.name}: {idle[0]} has no effect without training; remove it, or trained: false")
 
     @property
     def keys(self) -> list[str]:
@@ -195,19 +191,19 @@ class Variant:
 
 def _parse_variants(tree: Any) -> tuple[Variant, ...]:
     if not isinstance(tree, dict) or not tree or not all(isinstance(name, str) and name.strip() for name in tree):
-        raise SweepError("variants: expected a mapping from names to options")
+        raise TrainingError("variants: expected a mapping from names to options")
     return tuple(_parse_variant(name, {} if options is None else options) for name, options in tree.items())
 
 
 def _parse_variant(name: str, options: Any) -> Variant:
     if not isinstance(options, dict):
-        raise SweepError(f"{name}: expected keys and values; a variant has {', '.join(_VARIANT_KEYS)}")
+        raise TrainingError(f"{name}: expected keys and values; a variant has {', '.join(_VARIANT_KEYS)}")
     if unknown := [key for key in options if key not in _VARIANT_KEYS]:
-        raise SweepError(f"{name}: a variant has no key {unknown[0]!r}; it has {', '.join(_VARIANT_KEYS)}")
+        raise TrainingError(f"{name}: a variant has no key {unknown[0]!r}; it has {', '.join(_VARIANT_KEYS)}")
     try:
         values = {key: convert_option(key, _VARIANT_KEYS[key], value) for key, value in options.items()}
     except OptionError as error:
-        raise SweepError(f"{name}: {error}") from None
+        raise TrainingError(f"{name}: {error}") from None
     return Variant(name, settings=tuple(_parse_settings(values.pop("set", None), name)), **values)
 
 
@@ -215,7 +211,7 @@ def _select_variants(variants: Sequence[Variant], names: Sequence[str]) -> tuple
     known = [variant.name for variant in variants]
     if unknown := [name for name in names if name not in known]:
         hint = f"choose from {', '.join(known)}" if known else "this sweep has none"
-        raise SweepError(f"there is no variant {', '.join(map(repr, unknown))}: {hint}")
+        raise TrainingError(f"there is no variant {', '.join(map(repr, unknown))}: {hint}")
     return tuple(variant for variant in variants if variant.name in names)
 
 
@@ -249,7 +245,7 @@ class PlannedRun:
         pooling = variant.pooling or recipe.pooling
         if variant.trained:
             return (recipe, pooling, variant.postprocess)
-        share = recipe.corpus_share if variant.postprocess else None
+        share = recipe.corpus_fraction if variant.postprocess else None
         return (recipe.backbone, recipe.layers, pooling, variant.postprocess, share)
 
 
@@ -268,18 +264,18 @@ class Sweep:
     def __post_init__(self) -> None:
         keys = [axis.key for axis in self.axes]
         if fixed := {setting.partition("=")[0] for setting in self.common_settings} & set(keys):
-            raise SweepError(
+            raise TrainingError(
                 f"{min(fixed)} is an axis and also set for all points: use --grid {min(fixed)}=VALUE for one value"
             )
         if (duplicate := _first_duplicate([variant.name for variant in self.variants])) is not None:
-            raise SweepError(f"two variants are called {duplicate!r}")
+            raise TrainingError(f"two variants are called {duplicate!r}")
         for variant in self.variants:
             if keys and not variant.needs_training:
-                raise SweepError(
+                raise TrainingError(
                     f"{variant.name} is not trained, but a grid ({keys[0]}) needs trained variants: use --variant"
                 )
             if both := set(variant.keys) & set(keys):
-                raise SweepError(f"{variant.name}: {min(both)} is an axis and also set by the variant: remove one")
+                raise TrainingError(f"{variant.name}: {min(both)} is an axis and also set by the variant: remove one")
 
     @property
     def common_settings(self) -> tuple[str, ...]:
@@ -300,7 +296,7 @@ class Sweep:
 
         Raises:
             RecipeError: if there is no such recipe, or a common setting is invalid.
-            SweepError: if a point's recipe is invalid, or the point is the same as another one.
+            TrainingError: if a point's recipe is invalid, or the point is the same as another one.
         """
         self.base_recipe()  # reports what is wrong at all points without naming one
         grid = grid_points(self.axes) if self.axes or not self.variants else [{}]
@@ -309,7 +305,7 @@ class Sweep:
             run = self._plan_run(parameters, variant)
             same = next((other for other in runs if other.identity == run.identity), None)
             if same is not None:
-                raise SweepError(f"{run.name} and {same.name} are the same model in the same evaluation: remove one")
+                raise TrainingError(f"{run.name} and {same.name} are the same model in the same evaluation: remove one")
             runs.append(run)
         return runs
 
@@ -320,10 +316,10 @@ class Sweep:
         try:
             recipe = load_recipe(name, settings)
         except TurnwiseError as error:
-            raise SweepError(f"{point_name(parameters)}: {error}") from error
+            raise TrainingError(f"{point_name(parameters)}: {error}") from error
         if variant.stage == "first":
             if recipe.first is None:
-                raise SweepError(f"{point_name(parameters)}: the recipe {name} has no first stage (`first`)")
+                raise TrainingError(f"{point_name(parameters)}: the recipe {name} has no first stage (`first`)")
             recipe = recipe.first
         return PlannedRun(parameters, recipe, variant)
 
@@ -376,7 +372,7 @@ def load_sweep(
     unknown = [key for key in tree if key not in _SWEEP_KEYS]
     if unknown or not isinstance(tree.get("recipe"), str):
         problem = f"unknown key {unknown[0]!r}" if unknown else "no recipe"
-        raise SweepError(f"{name}: {problem}; a sweep has the keys {', '.join(_SWEEP_KEYS)}")
+        raise TrainingError(f"{name}: {problem}; a sweep has the keys {', '.join(_SWEEP_KEYS)}")
     given_axes = [parse_axis(text) for text in grid]
     _check_distinct_keys(given_axes)  # before one replaces the other
     axes = {axis.key: axis for axis in (*_parse_grid(tree.get("grid", {}), name), *given_axes)}
@@ -401,13 +397,13 @@ def _read_sweep(name: str | Path) -> dict[str, Any] | None:
     try:
         tree = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise SweepError(f"{name} is not valid YAML: {error}") from None
+        raise TrainingError(f"{name} is not valid YAML: {error}") from None
     return tree if isinstance(tree, dict) and tree.keys() & {"grid", "variants"} else None
 
 
 def _parse_grid(grid: Any, where: str | Path) -> list[Axis]:
     if not isinstance(grid, dict) or not all(isinstance(values, list) for values in grid.values()):
-        raise SweepError(f"{where}: grid: expected keys, each with a list of values")
+        raise TrainingError(f"{where}: grid: expected keys, each with a list of values")
     return [Axis(str(key), tuple(values)) for key, values in grid.items()]
 
 
@@ -421,5 +417,5 @@ def _parse_settings(settings: Any, where: str | Path) -> list[str]:
 def _string_list(values: Any, message: str) -> list[str]:
     values = [] if values is None else values
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise SweepError(message)
+        raise TrainingError(message)
     return values

@@ -10,11 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.errors import EvaluationError
 from turnwise.core.progress import Progress, silent
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
-from turnwise.evaluation.runner import EvaluationError, check_available, evaluate
+from turnwise.evaluation.runner import check_available, evaluate
 from turnwise.evaluation.suites import SummaryResult, summarise
 from turnwise.models.loading import ModelUnderTest
 from turnwise.papers.registration import register

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from turnwise.core.errors import MissingPackageError
 from turnwise.core.files import write_atomic
 from turnwise.core.html import format_value, render_page
-from turnwise.core.plots import MissingPlotsError, line_chart
+from turnwise.core.plots import line_chart
 from turnwise.evaluation.reporting.markdown import escape_markdown, markdown_table
 from turnwise.evaluation.results import evaluation_environment, replace_undefined
 from turnwise.evaluation.suites import SUITES, SummaryResult
@@ -43,7 +44,7 @@ def write_experiment(
     experiment = _Experiment(points, axes, title, remarks)
     try:
         curves = _draw_curves(experiment)
-    except MissingPlotsError as error:
+    except MissingPackageError as error:
         curves = {}
         experiment = _Experiment(points, axes, title, [*remarks, str(error)])
     content = replace_undefined(_json_content(experiment, out))

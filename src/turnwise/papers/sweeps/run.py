@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import yaml
 
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.errors import TrainingError, TrainingInterruptedError, TurnwiseError
 from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.store import Corpus
@@ -31,19 +31,9 @@ from turnwise.models.loading import ModelUnderTest, load_folder, load_model, pos
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 from turnwise.papers.baselines.word_vectors import train_word_vectors
-from turnwise.papers.sweeps.plan import (
-    BACKBONE_KEYS,
-    VARIANT,
-    PlannedRun,
-    Sweep,
-    SweepError,
-    folder_name,
-    point_name,
-    run_name,
-)
+from turnwise.papers.sweeps.plan import BACKBONE_KEYS, VARIANT, PlannedRun, Sweep, folder_name, point_name, run_name
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.report import write_experiment
-from turnwise.training import TrainingInterruptedError
 from turnwise.training.checkpoint import BEST, CHECKPOINTS, TRAINED
 from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.loop import release_memory, train
@@ -84,12 +74,12 @@ def run_sweep(
         The points, the untrained one first; a failed one has no results, but says why.
 
     Raises:
-        SweepError: if a point's recipe is invalid, or the folder holds another sweep; nothing is trained then.
+        TrainingError: if a point's recipe is invalid, or the folder holds another sweep; nothing is trained then.
         EvaluationError: if the suites, tasks or data do not exist; nothing is trained then.
         TrainingInterruptedError: if a signal stopped the training; everything is saved.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise SweepError("a sweep runs in one process: start it without torchrun or accelerate launch")
+        raise TrainingError("a sweep runs in one process: start it without torchrun or accelerate launch")
     out = Path(out)
     base, runs = sweep.base_recipe(), sweep.plan()
     evaluation.check()
@@ -133,7 +123,7 @@ class _SweepRunner:
         try:
             results = self.evaluation.evaluate(model, self.out / "start" / "evaluation", self.progress)
         except _OUT_OF_MEMORY as error:
-            raise SweepError(f"{_UNTRAINED}: {_memory_message('evaluation', error)}") from error
+            raise TrainingError(f"{_UNTRAINED}: {_memory_message('evaluation', error)}") from error
         self._add(SweepPoint(_UNTRAINED, {}, None, results))
 
     def train_and_evaluate(self, run: PlannedRun) -> None:
@@ -168,7 +158,7 @@ class _SweepRunner:
         else:
             model = wrap_model(load_untrained(recipe, variant.pooling))
         if variant.postprocess is not None:
-            corpus = self.corpus.sample(recipe.corpus_share)
+            corpus = self.corpus.sample(recipe.corpus_fraction)
             texts = (turn.text for dialogue in corpus for turn in dialogue.turns)
             model = postprocess_model(model, variant.postprocess, texts)
         return replace(model, name=run.name)
@@ -176,7 +166,7 @@ class _SweepRunner:
     def _train(self, recipe: Recipe, folder: Path) -> Path:
         """Train a recipe unless its run is finished, and return the folder; equal first stages are trained once."""
         if folder in self.training_failures:
-            raise SweepError(self.training_failures[folder])
+            raise TrainingError(self.training_failures[folder])
         if not (folder / TRAINED).exists():
             try:
                 first = None
@@ -197,7 +187,7 @@ class _SweepRunner:
                 raise
             except (TurnwiseError, *_OUT_OF_MEMORY) as error:
                 self.training_failures[folder] = message = _training_message(error, recipe)
-                raise SweepError(message) from error
+                raise TrainingError(message) from error
         if not self.keep_checkpoints:
             shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
         return folder
@@ -205,7 +195,7 @@ class _SweepRunner:
     def _word_vectors(self, recipe: Recipe) -> Path:
         path = self.out / "word-vectors.txt"
         if not path.exists():
-            corpus = self.corpus.sample(recipe.corpus_share)
+            corpus = self.corpus.sample(recipe.corpus_fraction)
             train_word_vectors(corpus, path, seed=recipe.seed, progress=self.progress)
         return path
 
@@ -266,7 +256,7 @@ def _claim_folder(out: Path, sweep: Sweep, base: Recipe, corpus: Corpus, evaluat
     if path.is_file():
         _check_same_sweep(path, base, source)
     elif out.is_dir() and any(out.iterdir()):
-        raise SweepError(f"{out} contains other files: choose a new or empty folder")
+        raise TrainingError(f"{out} contains other files: choose a new or empty folder")
     out.mkdir(parents=True, exist_ok=True)
     content = {
         "describes": sweep.description,
@@ -286,16 +276,18 @@ def _check_same_sweep(path: Path, base: Recipe, source: list[str]) -> None:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         old_base, old_source = from_tree(content["base"]), content["learns_from"]
     except (yaml.YAMLError, KeyError, TypeError, TurnwiseError) as error:
-        raise SweepError(f"{path} is not a sweep definition ({error}): choose another --out") from None
+        raise TrainingError(f"{path} is not a sweep definition ({error}): choose another --out") from None
     values = {
         each.name: (getattr(old_base, each.name), getattr(base, each.name)) for each in fields(Recipe) if each.compare
     }
     if changed := [f"{key} was {old!r}, now {new!r}" for key, (old, new) in values.items() if old != new]:
-        raise SweepError(
+        raise TrainingError(
             f"{path.parent} holds a sweep of another recipe ({'; '.join(changed)}): choose another --out or add an axis"
         )
     if old_source != source:
-        raise SweepError(f"{path.parent} holds a sweep over another corpus or other splits of it: choose another --out")
+        raise TrainingError(
+            f"{path.parent} holds a sweep over another corpus or other splits of it: choose another --out"
+        )
 
 
 def _yaml_values(values: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.source import is_reranker, locate_model
@@ -17,7 +18,7 @@ from turnwise.models.identity import encoder_fingerprint, reranker_fingerprint
 from turnwise.models.loading import load_folder
 from turnwise.models.model_card import model_card_header
 from turnwise.models.reranker import Reranker
-from turnwise.models.soup import SoupError, average_weights, check_ratio, check_same_architecture
+from turnwise.models.soup import average_weights, check_ratio, check_same_architecture
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.report import write_experiment
@@ -72,12 +73,12 @@ def write_soups(
 ) -> dict[float, Path]:
     """Write the soup of every ratio to `out/models/RATIO`, unless it exists; return the folders by increasing ratio.
 
-    The first model has ratio 0, the second ratio 1; ratios are rounded to twelve digits. Raises SoupError if the two
+    The first model has ratio 0, the second ratio 1; ratios are rounded to twelve digits. Raises ModelError if the two
     cannot be averaged, or the folder contains soups of other models or other files.
     """
     out = Path(out)
     if not ratios:
-        raise SoupError("no ratio given: name at least one between 0 and 1")
+        raise ModelError("no ratio given: name at least one between 0 and 1")
     for ratio in ratios:
         check_ratio(ratio)
     names = sorted({_format_ratio(ratio) for ratio in ratios}, key=float)
@@ -126,7 +127,7 @@ def _format_ratio(ratio: float) -> str:
 
 def _check_empty(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SoupError(f"{folder} is not empty: choose a new or empty folder")
+        raise ModelError(f"{folder} is not empty: choose a new or empty folder")
 
 
 def _check_same_pair(out: Path, pair: _ModelPair) -> None:
@@ -140,7 +141,7 @@ def _check_same_pair(out: Path, pair: _ModelPair) -> None:
         for which in ("first", "second"):
             if existing[which]["fingerprint"] != expected[which]["fingerprint"]:
                 models = f"{existing['first']['model']} and {existing['second']['model']}"
-                raise SoupError(
+                raise ModelError(
                     f"{out} contains soups of {models}, and the {which} model is a different one: choose another folder"
                 )
 

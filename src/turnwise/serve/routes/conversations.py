@@ -5,11 +5,12 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from pydantic import Field
 
-from turnwise.assist.conversations.conversations import ConversationCluster, Conversations, ConversationsError
+from turnwise.assist.conversations.conversations import ConversationCluster, Conversations
 from turnwise.assist.conversations.titles import conversation_title
 from turnwise.assist.responses.answers import Answer
 from turnwise.assist.responses.responder import Responder, Suggestion
 from turnwise.core.dialogue import Turn
+from turnwise.core.errors import SearchError
 from turnwise.serve.errors import ServiceError, configured, error_responses
 from turnwise.serve.models import LoadedModels
 from turnwise.serve.schemas import (
@@ -167,7 +168,7 @@ async def get_dialogue(
     with context.service.lease() as models:
         try:
             dialogue = await context.service.in_thread(_get_conversations(models).dialogue, name, source)
-        except ConversationsError as error:
+        except SearchError as error:
             raise ServiceError(404, str(error), param="id", code="unknown_dialogue") from None
         return json_response(_dialogue_body(dialogue.id, dialogue.source, dialogue.split, dialogue.turns))
 
