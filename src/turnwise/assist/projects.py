@@ -18,7 +18,7 @@ from turnwise.assist.map.utterance_map import DESCRIPTION as MAP_DESCRIPTION
 from turnwise.assist.map.utterance_map import JOURNAL, UtteranceMap
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import SYSTEM, USER
-from turnwise.core.files import read_json, write_atomic
+from turnwise.core.files import read_json, replacing, write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.core.project import Part, Project
 from turnwise.corpus.importing import import_corpus
@@ -69,10 +69,8 @@ def add_store(project: Project, store: Store) -> LogAddition:
     folder = project.part("store")
     if is_store(folder):
         return LogAddition(store.manifest, _add(project, store))
-    temporary = project.folder / _IMPORTING
-    shutil.rmtree(temporary, ignore_errors=True)
-    shutil.copytree(store.folder, temporary)
-    temporary.replace(folder)
+    with replacing(folder) as part:
+        shutil.copytree(store.folder, part)
     return LogAddition(store.manifest, None)
 
 

@@ -5,8 +5,10 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,40 @@ def sync_to_disk(path: Path) -> None:
         os.close(handle)
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Write a text under a temporary name and rename it: readers see the old contents or the new ones, never a part."""
-    temporary = path.with_name(f".writing-{path.name}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+@contextmanager
+def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
+    """Yield a temporary path; the file or folder that is written there takes the place of `path` at the end.
+
+    Readers see the old contents or the new ones, never a part. After an error the old contents stay, and the temporary
+    ones are removed. `durable`: the new contents are on disk, and survive a power failure, when the block ends.
+    """
+    part = path.with_name(f".writing-{path.name}")
+    _remove(part)  # left by a killed process
+    try:
+        yield part
+        if durable:
+            for written in (*part.rglob("*"), part):
+                sync_to_disk(written)
+        if path.is_dir():
+            shutil.rmtree(path)
+        part.replace(path)
+    finally:
+        _remove(part)
+    if durable:
+        sync_to_disk(path.parent)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_atomic(path: Path, text: str, *, durable: bool = False) -> None:
+    """Write a text file; readers see the old contents or the new ones, never a part (see `replacing`)."""
+    with replacing(path, durable=durable) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def reset_permissions(path: Path) -> None:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from shutil import rmtree
 from typing import IO, Any, Literal
 
 import yaml
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Slot, Turn
 from turnwise.core.errors import CorpusError
-from turnwise.core.files import csv_text
+from turnwise.core.files import csv_text, replacing
 from turnwise.corpus.readers.jsonl import to_json
 from turnwise.corpus.slots.template import non_overlapping_slots
 
@@ -134,11 +133,9 @@ def write_convokit(dialogues: Iterable[Dialogue], out: Path, counts: ExportCount
     speakers: dict[str, Any] = {}
     utterance_ids: set[str] = set()
     utterance_keys: set[str] = set()
-    temporary = _temporary(out)
-    rmtree(temporary, ignore_errors=True)  # left over from an export that was killed
-    try:
-        temporary.mkdir()
-        with (temporary / "utterances.jsonl").open("w", encoding="utf-8") as file:
+    with replacing(out) as part:
+        part.mkdir()
+        with (part / "utterances.jsonl").open("w", encoding="utf-8") as file:
             for dialogue in _counted(dialogues, counts):
                 meta = {key: value for key in ("source", "split") if (value := getattr(dialogue, key)) is not None}
                 conversations[dialogue.id] = {"meta": meta, "vectors": []}
@@ -161,12 +158,7 @@ def write_convokit(dialogues: Iterable[Dialogue], out: Path, counts: ExportCount
         }
         files = {"conversations": conversations, "speakers": speakers, "corpus": {}, "index": index}
         for name, content in files.items():
-            (temporary / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
-        if out.is_dir():
-            rmtree(out)
-        temporary.rename(out)
-    finally:
-        rmtree(temporary, ignore_errors=True)
+            (part / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def _to_utterances(dialogue: Dialogue) -> Iterator[dict[str, Any]]:
@@ -330,17 +322,8 @@ def _require_some(counts: ExportCounts) -> None:
 @contextmanager
 def _new_file(out: Path) -> Iterator[IO[str]]:
     """Open a file that is at its place only once it is complete."""
-    temporary = _temporary(out)
-    try:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            yield file
-        temporary.rename(out)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _temporary(out: Path) -> Path:
-    return out.with_name(f".writing-{out.name}")
+    with replacing(out) as part, part.open("w", encoding="utf-8", newline="") as file:
+        yield file
 
 
 def _dump(value: Mapping[str, Any]) -> str:

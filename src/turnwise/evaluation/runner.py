@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import CorpusError, DatasetError, EvaluationError, TrainingError, did_you_mean
-from turnwise.core.files import read_json, write_atomic
+from turnwise.core.files import read_json, replacing, write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.membership import TrainingData
 from turnwise.evaluation.datasets.dataset import Dataset
@@ -284,9 +284,8 @@ class _Runner:
         if path is None:
             return outcomes
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part")
-        write_outcomes(unfinished, outcomes)
-        unfinished.replace(path)
+        with replacing(path) as part:
+            write_outcomes(part, outcomes)
         return read_outcomes(path)  # as the next run will read them, to the last digit
 
     def _outcome_path(self, job: EvaluationJob) -> Path | None:

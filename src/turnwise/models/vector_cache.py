@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import Turn
+from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.core.vectors import normalise_vectors
@@ -130,10 +131,8 @@ class VectorCache:
     @staticmethod
     def _save(path: Path, array: npt.NDArray[Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part")
-        with unfinished.open("wb") as file:
+        with replacing(path) as part, part.open("wb") as file:
             np.save(file, array)
-        unfinished.replace(path)
 
 
 def encode_unique(

@@ -4,7 +4,6 @@ Classifiers that were fitted on a map's labels are in the map's folder: `intents
 """
 
 import re
-import shutil
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -22,7 +21,7 @@ from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Conversation
 from turnwise.core.errors import EncoderMismatchError, ServeError
-from turnwise.core.files import sync_to_disk
+from turnwise.core.files import replacing
 from turnwise.core.imports import require, without_garbage_collection
 from turnwise.models.encoder import Encoder
 from turnwise.serve.batching import BatchedEncoder, Batcher
@@ -175,11 +174,8 @@ class LoadedModels:
         classifier = labelling.fit(self.encoder)
         classifier.encoder = self.name  # saved by name, without its weights
         folder = next_intents(labelling.folder)
-        temporary = folder.with_name(f".writing-{folder.name}")
-        shutil.rmtree(temporary, ignore_errors=True)
-        classifier.save(temporary)
-        temporary.rename(folder)
-        sync_to_disk(labelling.folder)
+        with replacing(folder, durable=True) as part:
+            classifier.save(part)
         return folder
 
     def replace_intents(self, folder: Path) -> IntentClassifier:

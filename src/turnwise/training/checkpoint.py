@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from turnwise.core.errors import TrainingError
-from turnwise.core.files import read_json, sha256, sync_to_disk, write_atomic, write_json, write_tensors
+from turnwise.core.files import read_json, replacing, sha256, write_atomic, write_json, write_tensors
 from turnwise.core.plots import write_chart
 from turnwise.corpus.membership import TrainingData
 from turnwise.corpus.store import Corpus
@@ -48,7 +48,6 @@ TOKENS = "tokens"
 _LEFTOVERS = (FAILED, "metrics.jsonl", "tensorboard", CHECKPOINTS, BEST)
 
 _MANIFEST = "manifest.json"
-_UNFINISHED = ".writing"
 
 #: Files of tensors, by name.
 TensorFiles = dict[str, dict[str, torch.Tensor]]
@@ -258,22 +257,14 @@ class CheckpointWriter:
 
 def _write(folder: Path, step: int, tensors: TensorFiles, state: dict[str, Any], keep: int) -> None:
     """Write a checkpoint and then remove all but the newest `keep`."""
-    unfinished = folder / _UNFINISHED
-    place = folder / f"step-{step:09d}"
     try:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        for name, content in tensors.items():
-            write_tensors(unfinished / f"{name}.safetensors", content)
-        write_json(unfinished / "state.json", {"step": step, **state})
-        write_json(unfinished / _MANIFEST, {path.name: sha256(path) for path in sorted(unfinished.iterdir())})
-        for path in (*unfinished.iterdir(), unfinished):
-            sync_to_disk(path)
-        shutil.rmtree(place, ignore_errors=True)
-        unfinished.rename(place)
-        sync_to_disk(folder)
+        with replacing(folder / f"step-{step:09d}", durable=True) as part:
+            part.mkdir(parents=True)
+            for name, content in tensors.items():
+                write_tensors(part / f"{name}.safetensors", content)
+            write_json(part / "state.json", {"step": step, **state})
+            write_json(part / _MANIFEST, {path.name: sha256(path) for path in sorted(part.iterdir())})
     except OSError as error:
-        shutil.rmtree(unfinished, ignore_errors=True)
         last = latest_checkpoint(folder)
         previous = f"the last good one is {last}" if last else "there is none yet"
         raise TrainingError(

@@ -6,7 +6,6 @@ one does not.
 
 import hashlib
 import mmap
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,6 +17,7 @@ from filelock import FileLock
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import replacing
 from turnwise.core.progress import Progress
 from turnwise.corpus.store import Corpus
 
@@ -73,15 +73,9 @@ class TrainingCorpus:
             raise TurnwiseError(f"{self.cache} cannot be locked ({error}): keep the cache on a local disk") from error
         with lock:
             if not place.is_dir():
-                unfinished = self.cache / f".writing-{place.name}"
-                shutil.rmtree(unfinished, ignore_errors=True)
-                unfinished.mkdir()
-                try:
-                    write(unfinished)
-                except BaseException:
-                    shutil.rmtree(unfinished)
-                    raise
-                unfinished.rename(place)
+                with replacing(place) as part:
+                    part.mkdir()
+                    write(part)
         return place
 
 

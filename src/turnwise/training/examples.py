@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.fingerprints import FingerprintBuckets
 from turnwise.objectives.objective import Objective
@@ -135,8 +136,6 @@ def _first_occurrences(buckets: FingerprintBuckets) -> npt.NDArray[np.bool_]:
 def _filter_rows(path: Path, kept: npt.NDArray[np.bool_]) -> None:
     """Remove rows from a file of an array, of which all rows have the same number of values."""
     rows = np.load(path, mmap_mode="r").reshape(len(kept), -1)
-    filtered = path.with_suffix(".kept")
-    with ArrayWriter(filtered, rows.dtype) as writer:
+    with replacing(path) as filtered, ArrayWriter(filtered, rows.dtype) as writer:
         for first in range(0, len(rows), _COPY_ROWS):
             writer.extend(rows[first : first + _COPY_ROWS][kept[first : first + _COPY_ROWS]])
-    filtered.replace(path)

@@ -40,7 +40,7 @@ from turnwise.assist.intents.head_selection import HeadSelection
 from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticHead, check_logistic
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
-from turnwise.core.files import read_json, sync_to_disk, write_atomic
+from turnwise.core.files import read_json, replacing, sync_to_disk, write_atomic
 from turnwise.core.journal import Journal, read_entries
 from turnwise.core.model_names import is_packaged
 from turnwise.core.types import SupportsEncode
@@ -80,8 +80,8 @@ def save_classifier(classifier: IntentClassifier, folder: Path) -> None:
     tensors = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
     digest = hashlib.sha256(b"".join(values.tobytes() for values in tensors.values())).hexdigest()[:16]
     vector_file = folder / f"vectors-{digest}.safetensors"
-    vector_file.write_bytes(save(tensors))
-    sync_to_disk(vector_file)
+    with replacing(vector_file, durable=True) as part:
+        part.write_bytes(save(tensors))
     encoder_id = EncoderId.of(classifier.encoder_, classifier.max_length)
     description = {
         "turnwise": __version__,
@@ -95,9 +95,7 @@ def save_classifier(classifier: IntentClassifier, folder: Path) -> None:
         "calibration": model.calibration.to_json(),
         "examples": [{"text": text, "intent": intent} for text, intent in model.examples.pairs],
     }
-    write_atomic(folder / _DESCRIPTION, json.dumps(description, ensure_ascii=False, indent=1) + "\n")
-    sync_to_disk(folder / _DESCRIPTION)
-    sync_to_disk(folder)
+    write_atomic(folder / _DESCRIPTION, json.dumps(description, ensure_ascii=False, indent=1) + "\n", durable=True)
     for other in folder.glob("vectors-*.safetensors"):
         if other != vector_file:
             other.unlink()

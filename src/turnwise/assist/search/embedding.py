@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from turnwise.assist.search.schema import rows_to_table, vector_array
 from turnwise.core.errors import SearchError
-from turnwise.core.files import sync_to_disk
+from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 from turnwise.corpus.text_sources import TextSource
@@ -96,10 +96,8 @@ def embed(
     chunks = encode_chunks()
     first = next(chunks)
     size = first[1].shape[1]
-    temporary = out.with_name(f".writing-{out.name}")
-    _WRITERS[out.suffix](temporary, texts, total, size, itertools.chain([first], chunks))
-    sync_to_disk(temporary)
-    temporary.replace(out)
+    with replacing(out, durable=True) as part:
+        _WRITERS[out.suffix](part, texts, total, size, itertools.chain([first], chunks))
     shutil.rmtree(folder)
     return EmbeddingResult(total, size, resumed)
 

@@ -13,6 +13,7 @@ STORE/triplets/{train,valid,test}.jsonl    a text, a paraphrase, and a contradic
 import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,6 +21,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from turnwise.core.dialogue import OUT_OF_SCOPE, SYSTEM, USER, Dialogue, Slot, Turn
+from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.template import Template
 from turnwise.corpus.store import Store, StoreWriter, provenance
@@ -388,9 +390,8 @@ def _write_splits(folder: Path, suffix: str, rows: Iterable[tuple[str, str]]) ->
     """Write rows to one file per split; a file is renamed once it is complete."""
     folder.mkdir(exist_ok=True)
     names = {split: folder / f"{split}.{suffix}" for split in SPLITS}
-    files = {split: name.with_suffix(".part").open("w", encoding="utf-8") for split, name in names.items()}
-    for split, row in rows:
-        files[split].write(row + "\n")
-    for split, name in names.items():
-        files[split].close()
-        name.with_suffix(".part").replace(name)
+    with ExitStack() as stack:
+        parts = {split: stack.enter_context(replacing(name)) for split, name in names.items()}
+        files = {split: stack.enter_context(part.open("w", encoding="utf-8")) for split, part in parts.items()}
+        for split, row in rows:
+            files[split].write(row + "\n")

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.errors import ModelError
+from turnwise.core.files import replacing
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.types import Vectors
 from turnwise.models.backbone.exported import ExportedModel, first_line
@@ -80,9 +81,8 @@ class OnnxGraph(ExportedModel):
 
     def save(self, folder: Path, normalise: bool) -> None:
         """Write the graph, which normalises by itself."""
-        unfinished = folder / f".writing-{ONNX_FILE}"
-        shutil.copyfile(self.path, unfinished)
-        unfinished.replace(folder / ONNX_FILE)
+        with replacing(folder / ONNX_FILE) as part:
+            shutil.copyfile(self.path, part)
 
     def __deepcopy__(self, _: Any) -> "OnnxGraph":
         return self

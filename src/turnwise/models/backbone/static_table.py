@@ -14,7 +14,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from turnwise.core.errors import ModelError
-from turnwise.core.files import write_json, write_tensors
+from turnwise.core.files import replacing, write_json, write_tensors
 from turnwise.core.types import Vectors
 from turnwise.models.backbone.exported import ExportedModel, ExportedTokenizer, first_line
 from turnwise.models.backbone.ragged import RaggedTokens
@@ -78,12 +78,11 @@ class StaticTable(ExportedModel):
 
     def save(self, folder: Path, normalise: bool) -> None:
         """Write the table, and the files that model2vec and sentence-transformers need."""
-        unfinished = folder / f".writing-{STATIC_FILE}"
         table = self._table.copy()
         if self._unknown is not None:
             table[self._unknown] *= 0
-        write_tensors(unfinished, {"embeddings": table})
-        unfinished.replace(folder / STATIC_FILE)
+        with replacing(folder / STATIC_FILE) as part:
+            write_tensors(part, {"embeddings": table})
         settings = {
             "model_type": STATIC,
             "architectures": ["StaticModel"],

@@ -19,7 +19,7 @@ from scipy.sparse import coo_array, csr_array
 from torch.nn import functional
 
 from turnwise.core.errors import ModelError
-from turnwise.core.files import sync_to_disk
+from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
 from turnwise.corpus.store import Corpus
@@ -98,19 +98,14 @@ def _open_atomically(out: Path) -> Iterator[TextIO]:
     """Open a temporary file that replaces `out` when it is complete; fails before training if it cannot be written."""
     if out.is_dir():
         raise ModelError(f"{out} is a folder: word vectors are one file, choose another --out")
-    temporary = out.with_name(f".writing-{out.name}")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        file = temporary.open("w", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise ModelError(f"{out} cannot be written ({error.strerror}): choose another --out") from None
-    try:
+    with replacing(out, durable=True) as part:
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            file = part.open("w", encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise ModelError(f"{out} cannot be written ({error.strerror}): choose another --out") from None
         with file:
             yield file
-        sync_to_disk(temporary)
-        temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # ---- counting

@@ -5,13 +5,12 @@ OUT/models/RATIO/evaluation/           its results
 OUT/results.json, table.md, report.html, curves/    all ratios together
 """
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import ModelError
-from turnwise.core.files import read_json, write_json
+from turnwise.core.files import read_json, replacing, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.source import is_reranker, locate_model
 from turnwise.models.identity import encoder_fingerprint, reranker_fingerprint
@@ -41,15 +40,10 @@ class _ModelPair:
         """Write the soup of a ratio; the folder appears complete or not at all."""
         _check_empty(folder)
         soup = average_weights(*self.models, ratio)
-        temporary = folder.with_name(f"{folder.name}.writing")
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.parent.mkdir(parents=True, exist_ok=True)
-        soup.save(temporary, _model_card(self.names, ratio, folder.name, isinstance(soup, Reranker)))
-        description = {**self.describe(), "ratio": ratio, "turnwise": __version__}
-        write_json(temporary / _DESCRIPTION, description)
-        if folder.is_dir():
-            folder.rmdir()  # it is empty
-        temporary.rename(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(folder) as part:
+            soup.save(part, _model_card(self.names, ratio, folder.name, isinstance(soup, Reranker)))
+            write_json(part / _DESCRIPTION, {**self.describe(), "ratio": ratio, "turnwise": __version__})
 
 
 def _load(name: str | Path) -> TrainableEncoder | Reranker:

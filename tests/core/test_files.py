@@ -1,0 +1,44 @@
+"""Atomic replacement of files and folders."""
+
+from pathlib import Path
+
+import pytest
+
+from turnwise.core.files import replacing
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_file_has_its_old_contents_until_the_block_ends(tmp_path: Path, durable: bool) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    (tmp_path / ".writing-file").write_text("left by a killed process")
+    with replacing(path, durable=durable) as part:
+        part.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").touch()
+    with replacing(path, durable=True) as part:
+        part.mkdir()
+        (part / "new").touch()
+    assert names(path) == ["new"]
+    assert names(tmp_path) == ["folder"]
+
+
+def test_after_an_error_the_old_contents_stay(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), replacing(path) as part:
+        part.write_text("half")
+        raise ZeroDivisionError
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["file"]
