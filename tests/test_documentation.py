@@ -14,16 +14,13 @@ from typer.main import get_command
 
 import turnwise
 from tests.helpers import ROOT
-from turnwise import register_extensions
 from turnwise.cli import app
-from turnwise.evaluation.evaluation_protocols import PROTOCOLS, task_names
-from turnwise.evaluation.suites import SUITES
+from turnwise.core.registry import known_names
+from turnwise.evaluation.evaluation_protocols import all_protocols
 from turnwise.objectives.registry import OBJECTIVES
 from turnwise.papers.sweeps.plan import packaged_sweeps
 from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.recipe_files import packaged_recipes
-
-register_extensions()
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
@@ -36,7 +33,7 @@ def read(page: str) -> str:
 
 def test_every_data_set_is_listed() -> None:
     listed = read("evaluation-data.md")
-    for protocol in PROTOCOLS.values():
+    for protocol in all_protocols().values():
         for name, dataset in protocol.datasets(None).items():
             assert f"| `{name}` | `{dataset.folder}` | {dataset.licence} |" in listed, name
             assert dataset.differs in listed, name
@@ -44,9 +41,9 @@ def test_every_data_set_is_listed() -> None:
 
 def test_every_suite_and_task_is_described() -> None:
     page = read("evaluation.md")
-    assert [suite for suite in SUITES if f"`{suite}`" not in page] == []
-    assert [task for task in task_names() if task not in page] == []
-    assert [suite for suite in SUITES if not (DOCS / "results" / f"{suite}.md").is_file()] == []
+    assert [suite for suite in known_names("suite") if f"`{suite}`" not in page] == []
+    assert [task for task in known_names("task") if task not in page] == []
+    assert [suite for suite in known_names("suite") if not (DOCS / "results" / f"{suite}.md").is_file()] == []
 
 
 def test_every_objective_recipe_key_sweep_and_command_is_described() -> None:

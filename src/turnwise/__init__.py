@@ -47,28 +47,13 @@ _HOMES = {
     "evaluate": "turnwise.evaluation.runner",
 }
 
-__all__ = [*_HOMES, "__version__", "register_extensions"]
-
-
-def register_extensions() -> None:
-    """Register the papers' suites and the applications' tasks with `evaluation`.
-
-    `turnwise.evaluate` and the command line do this; it is needed before calling functions of `turnwise.evaluation`
-    directly.
-    """
-    from turnwise.assist import evaluation_tasks
-    from turnwise.papers import registration
-
-    registration.register()
-    evaluation_tasks.register()
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'turnwise' has no attribute {name!r}")
     with explain_missing_packages(), without_garbage_collection():
-        if name == "evaluate":
-            register_extensions()
         return getattr(importlib.import_module(_HOMES[name]), name)
 
 

@@ -17,7 +17,6 @@ from turnwise.core.dialogue import Turn
 from turnwise.core.errors import ModelError
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import load_model, postprocess_model, wrap_model
-from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 
 HISTORY = ["how can I help?", "where is my parcel, please?"]
 

@@ -11,7 +11,8 @@ import pytest
 
 from turnwise import evaluate
 from turnwise.core.errors import EvaluationError
-from turnwise.evaluation.evaluation_protocols import PROTOCOLS, Effort, task_names
+from turnwise.core.registry import known_names
+from turnwise.evaluation.evaluation_protocols import Effort, all_protocols
 from turnwise.evaluation.metrics import MetricRow, Outcome
 from turnwise.evaluation.reporting.report import write_report
 from turnwise.evaluation.results import Results
@@ -75,7 +76,7 @@ def function_results(world: Path, tmp_path_factory: pytest.TempPathFactory) -> t
 @pytest.mark.parametrize("suite", SUITES)
 def test_suite_runs_on_the_sample_folder(suite: str, evaluated_suites: EvaluatedSuites) -> None:
     results, folder = evaluated_suites(suite)
-    tasks = {PROTOCOLS[step.protocol].task for step in PAPER_SUITES[suite].steps}
+    tasks = {all_protocols()[step.protocol].task for step in PAPER_SUITES[suite].steps}
     assert {row.task for row in results.rows} == tasks
     assert {row.dataset for row in results.rows} == {"sample"}
     assert results.facts["left out"] == {}
@@ -96,12 +97,12 @@ def test_suite_runs_on_the_sample_folder(suite: str, evaluated_suites: Evaluated
 
 def test_suites_run_all_tasks_of_the_papers() -> None:
     """Two-stage selection and abstention are not evaluated in any of the papers."""
-    run = {PROTOCOLS[step.protocol].task for suite in PAPER_SUITES.values() for step in suite.steps}
+    run = {all_protocols()[step.protocol].task for suite in PAPER_SUITES.values() for step in suite.steps}
     assert run == {
         *("intents", "out-of-scope", "responses", "reranking", "coherence", "actions", "inference", "retrieval"),
         *("sts", "nli", "geometry"),
     }
-    assert set(task_names()) == {*run, "selection", "abstention"}
+    assert set(known_names("task")) == {*run, "selection", "abstention"}
 
 
 @pytest.mark.full
@@ -219,7 +220,8 @@ def test_folder_without_data_is_rejected(encoder: Encoder, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("suite", PAPER_SUITES)
 def test_cells_refer_to_results_of_the_suite(suite: str) -> None:
-    evaluated = {(PROTOCOLS[step.protocol].task, name) for step in PAPER_SUITES[suite].steps for name in step.datasets}
+    protocols = all_protocols()
+    evaluated = {(protocols[step.protocol].task, name) for step in PAPER_SUITES[suite].steps for name in step.datasets}
     tables = [table for table in PAPER_SUITES[suite].tables.values() if table.cells]
     for table in tables:
         assert list(table.cells) == [(group, column) for group in table.groups for column in table.columns]
@@ -241,7 +243,7 @@ def test_results_are_placed_in_the_right_cells(
 ) -> None:
     """The results on the sample data, relabelled as those of one of the paper's data sets, fill its column."""
     results, _ = function_results if suite == "dse" else evaluated_suites(suite)
-    task = PROTOCOLS[protocol].task
+    task = all_protocols()[protocol].task
     outcomes = [
         Outcome(each.task, dataset, each.setting, each.metric, each.evidence, each.statistic, each.scale)
         for each in results.outcomes

@@ -1,7 +1,4 @@
-"""Evaluation tasks of the applications: `abstention` of an intent classifier and two-stage response `selection`.
-
-`register` makes them available to `turnwise.evaluate`.
-"""
+"""Evaluation tasks of the applications: `abstention` of an intent classifier and two-stage response `selection`."""
 
 import re
 from collections import defaultdict
@@ -23,7 +20,7 @@ from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import candidate_datasets
 from turnwise.evaluation.datasets.intents import IntentData, out_of_scope_datasets
-from turnwise.evaluation.evaluation_protocols import Protocol, register_protocol
+from turnwise.evaluation.evaluation_protocols import Protocol
 from turnwise.evaluation.metrics import FALSE_REJECTION, MILLISECONDS, Outcome
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.intents import MAX_LENGTH as INTENT_MAX_LENGTH
@@ -66,33 +63,6 @@ MAX_CONTEXTS = 1_000
 BLOCK_SIZE = 32
 
 _RERANKED_SETTING = re.compile(r"the first (?P<depth>[\d,]+) of [\d,]+ re-ranked")
-
-
-def register() -> None:
-    """Register the tasks `abstention` and `selection` with `evaluation`; repeated calls change nothing."""
-    register_protocol(
-        "abstention",
-        Protocol(
-            "abstention",
-            out_of_scope_datasets,
-            lambda inputs: evaluate_abstention(
-                inputs.encoder, inputs.data, seeds=inputs.effort.seeds or SEEDS, progress=inputs.progress
-            ),
-        ),
-    )
-    register_protocol(
-        "selection",
-        Protocol(
-            "selection",
-            candidate_datasets,
-            lambda inputs: evaluate_selection(
-                inputs.encoder, inputs.scorer, inputs.data.test, inputs.data.name, progress=inputs.progress
-            ),
-            "both",
-            timed=True,
-            add_plots=add_selection_plots,
-        ),
-    )
 
 
 # ---- abstention
@@ -357,3 +327,24 @@ def add_selection_plots(results: Results) -> None:
             legend_outside=True,
         )
         results.add_plot(f"selection_{dataset}.svg", draw)
+
+
+PROTOCOLS = {
+    "abstention": Protocol(
+        "abstention",
+        out_of_scope_datasets,
+        lambda inputs: evaluate_abstention(
+            inputs.encoder, inputs.data, seeds=inputs.effort.seeds or SEEDS, progress=inputs.progress
+        ),
+    ),
+    "selection": Protocol(
+        "selection",
+        candidate_datasets,
+        lambda inputs: evaluate_selection(
+            inputs.encoder, inputs.scorer, inputs.data.test, inputs.data.name, progress=inputs.progress
+        ),
+        "both",
+        timed=True,
+        add_plots=add_selection_plots,
+    ),
+}

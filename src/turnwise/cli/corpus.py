@@ -163,7 +163,6 @@ def overlap_command(
     from turnwise.corpus.overlap import find_overlaps
     from turnwise.evaluation.text_collections import open_text_collection
 
-    turnwise.register_extensions()
     overlaps = find_overlaps([open_text_collection(name, data) for name in names], examples)
     show([asdict(overlap) for overlap in overlaps], *map(_overlap_block, overlaps), as_json=as_json)
 
@@ -210,7 +209,6 @@ def decontaminate_command(
     from turnwise.corpus.overlap import decontaminate_store
     from turnwise.evaluation.text_collections import open_text_collection
 
-    turnwise.register_extensions()
     collections = [open_text_collection(name, data) for name in against]
     with progress_bar() as progress:
         written = decontaminate_store(store, collections, out, progress, by_turn=by_turn)

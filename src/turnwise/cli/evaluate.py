@@ -22,8 +22,10 @@ from turnwise.cli.options import (
     PoolingName,
     Seed,
     Tasks,
+    registered,
 )
 from turnwise.cli.output import facts, message, progress_bar, show
+from turnwise.core import registry
 from turnwise.core.imports import require
 from turnwise.core.model_names import DEFAULT_ENCODER
 
@@ -48,7 +50,11 @@ def evaluate_command(
     dataset: Datasets = None,
     pooling: PoolingName = None,
     postprocess: Annotated[
-        Literal["flow", "whitening"] | None, Option(help="Post-process the vectors; needs --fit.")
+        str | None,
+        Option(
+            callback=registered("post-processor"),
+            help=f"Post-process the vectors by {' or '.join(registry.known_names('post-processor'))}; needs --fit.",
+        ),
     ] = None,
     fit: Annotated[Path | None, Option(help="Store whose texts the post-processing is fitted on.")] = None,
     compressed: Compressed = False,
@@ -100,7 +106,6 @@ def evaluate_command(
                 "cannot be used with --postprocess, --reranker, --compressed or --exclude-seen",
                 param_hint="--every-epoch",
             )
-        turnwise.register_extensions()
         fine_tuning = suite is not None if fine_tuning is None else fine_tuning
         suites = () if suite is None else (suite,)
         plan = EvaluationPlan(data, suites, task or (), dataset or (), fine_tuning, Effort(seeds, steps))
@@ -173,7 +178,6 @@ def compare_command(
         raise typer.BadParameter("name two or more result folders", param_hint="RESULTS…")
     from turnwise.evaluation.reporting.comparison import compare, comparison_json, comparison_text
 
-    turnwise.register_extensions()  # the means of a suite
     with progress_bar() as progress:
         comparison = compare(*results, all_pairs=all_pairs, progress=progress)
     if as_json:

@@ -84,7 +84,6 @@ def sweep_command(
     from turnwise.papers.sweeps.points import EvaluationPlan
     from turnwise.papers.sweeps.run import run_sweep
 
-    turnwise.register_extensions()
     suites = (suite or ()) if suite or task else None
     sweep = load_sweep(recipe, grid or (), settings or (), suites, variant or None)
     try:
@@ -147,7 +146,6 @@ def soup_command(
 
     with progress_bar() as progress:
         if data is not None and (suite or task):
-            turnwise.register_extensions()
             evaluation = EvaluationPlan(data, suite or (), task or (), dataset or (), fine_tuning, Effort(seeds, steps))
             points = evaluate_soups(first, second, ratios, evaluation, out, progress)
         elif len(ratios) == 1:

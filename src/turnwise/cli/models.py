@@ -106,9 +106,6 @@ def embed_command(
         from turnwise.assist.search.embedding import embed
         from turnwise.models.loading import load_model
 
-        if ":" in model:  # only such names can be those of registered models
-            from turnwise.papers import baselines  # noqa: F401  registers them
-
         with progress_bar() as progress:
             loaded = load_model(model, compressed=compressed, precision=precision, runtime=runtime)
             result = embed(loaded, texts, Path(out), progress=progress, **options)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from turnwise.core.errors import TurnwiseError, did_you_mean
+from turnwise.core import registry
 
 
 def _parent_must_exist(path: Path | None) -> Path | None:
@@ -67,47 +67,42 @@ _DATA_HELP = "Folder of data sets, or a sample store."
 Data = Annotated[Path, Option(envvar="TURNWISE_DATA", help=_DATA_HELP)]
 OptionalData = Annotated[Path | None, Option(envvar="TURNWISE_DATA", help=_DATA_HELP)]
 Datasets = Annotated[list[str] | None, Option("--dataset", metavar="NAME", help="Only this data set; repeatable.")]
-#: What can be evaluated. The registries of suites and tasks need torch, and a mistyped name is refused before.
-SUITES = ("dse", "dialoguecse", "tadse", "diaeval", "ums")
-TASKS = (
-    *("intents", "out-of-scope", "abstention", "responses", "reranking", "selection", "coherence", "actions"),
-    *("inference", "retrieval", "sts", "nli", "geometry"),
-)
 
 
-def _expect(kind: str, known: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Return a callback of an option with a name or a list of names, which must be known."""
+def registered(kind: registry.Kind) -> Callable[[Any], Any]:
+    """Return a callback of an option with a name or a list of names, which must be registered."""
 
     def check(names: Any) -> Any:
         for name in (names,) if isinstance(names, str) else names or ():
-            if name not in known:
-                choices = f"choose from {', '.join(known)}.{did_you_mean(name, known)}"
-                raise TurnwiseError(f"there is no {kind} {name!r}: {choices}")
+            registry.check_name(kind, name)
         return names
 
     return check
 
-
-_check_suites, _check_tasks = _expect("suite", SUITES), _expect("task", TASKS)
 
 Suites = Annotated[
     list[str] | None,
     Option(
         "--suite",
         metavar="SUITE",
-        callback=_check_suites,
+        callback=registered("suite"),
         help="Evaluate a suite: dse, diaeval, …; repeatable.",
     ),
 ]
 OneSuite = Annotated[
-    str | None, Option("--suite", callback=_check_suites, help=f"Fill the tables of a paper: {', '.join(SUITES)}.")
+    str | None,
+    Option(
+        "--suite",
+        callback=registered("suite"),
+        help=f"Fill the tables of a paper: {', '.join(registry.known_names('suite'))}.",
+    ),
 ]
 Tasks = Annotated[
     list[str] | None,
     Option(
         "--task",
         metavar="TASK",
-        callback=_check_tasks,
+        callback=registered("task"),
         help="Evaluate a task: intents, responses, …; repeatable.",
     ),
 ]

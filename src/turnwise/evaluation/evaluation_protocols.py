@@ -1,13 +1,11 @@
-"""The registry of protocols: which task is run in which way on which data sets.
-
-Packages above this one add theirs with `register_protocol`.
-"""
+"""Protocols: which task is run in which way on which data sets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from turnwise.core import registry
 from turnwise.core.progress import Progress
 from turnwise.core.types import SupportsEncode, SupportsScore
 from turnwise.evaluation.datasets.candidates import QUESTION_DATASETS, candidate_datasets, next_turn_datasets
@@ -172,7 +170,7 @@ def _dialogue_datasets(data: Path | None) -> Mapping[str, Dataset[Any]]:
     return {name: dataset for name, dataset in candidate_datasets(data).items() if name not in repeated}
 
 
-#: The registered protocols by name.
+#: The protocols that need no application, by name.
 PROTOCOLS: dict[str, Protocol] = {
     "prototypes": Protocol(
         "intents",
@@ -249,11 +247,9 @@ PROTOCOLS: dict[str, Protocol] = {
 }
 
 
-def register_protocol(name: str, protocol: Protocol) -> None:
-    """Make a protocol available to `evaluate`; registering it again replaces it."""
-    PROTOCOLS[name] = protocol
-
-
-def task_names() -> tuple[str, ...]:
-    """Return the tasks of all registered protocols, in the order in which reports list them."""
-    return tuple(dict.fromkeys(protocol.task for protocol in PROTOCOLS.values()))
+def all_protocols() -> dict[str, Protocol]:
+    """Return the protocols of all registered tasks by name."""
+    protocols: dict[str, Protocol] = {}
+    for task in registry.known_names("task"):
+        protocols |= registry.find("task", task)
+    return protocols

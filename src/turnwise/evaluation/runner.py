@@ -8,17 +8,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import CorpusError, DatasetError, EvaluationError, TrainingError, did_you_mean
+from turnwise.core import registry
+from turnwise.core.errors import CorpusError, DatasetError, EvaluationError, TrainingError
 from turnwise.core.files import read_json, replacing, write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.membership import TrainingData
 from turnwise.evaluation.datasets.dataset import Dataset
-from turnwise.evaluation.evaluation_protocols import PROTOCOLS, Effort, Protocol, ProtocolInput, task_names
+from turnwise.evaluation.evaluation_protocols import Effort, Protocol, ProtocolInput, all_protocols
 from turnwise.evaluation.leakage import Leakage, describe_training_data, find_leakage, without_seen
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.results import Results, evaluation_environment, read_outcomes, write_outcomes
-from turnwise.evaluation.suites import SUITES, Suite
-from turnwise.models.loading import ModelUnderTest, load_model, with_reranker, wrap_model
+from turnwise.evaluation.suites import Suite, find_suite
+from turnwise.models.loading import ModelUnderTest, with_reranker, wrap_model
 from turnwise.models.vector_cache import VectorCache
 from turnwise.version import __version__
 
@@ -81,10 +82,10 @@ def evaluate(
     if (suite is None) == (not tasks):
         raise EvaluationError("name either a suite or one or more tasks")
     check_available(data, [] if suite is None else [suite], tasks)
-    registered = None if suite is None else SUITES[suite]
-    subject = load_model(model) if isinstance(model, str) else wrap_model(model, name)
+    registered = None if suite is None else find_suite(suite)
+    subject = wrap_model(model, name)
     if reranker is not None:
-        subject = with_reranker(subject, load_model(reranker) if isinstance(reranker, str) else wrap_model(reranker))
+        subject = with_reranker(subject, wrap_model(reranker))
     subject = replace(subject, name=name or subject.name)
     if exclude_seen and not _has_filters(subject):
         raise EvaluationError(
@@ -141,12 +142,10 @@ def check_available(data: Path, suites: Sequence[str], tasks: Sequence[str]) -> 
         raise EvaluationError(
             f"{data} is not a folder: give one that holds data sets in their authors' layouts, or sample data"
         )
-    for kind, names, known in (("suite", suites, SUITES), ("task", tasks, task_names())):
-        for name in names:
-            if name not in known:
-                raise EvaluationError(
-                    f"there is no {kind} {name!r}: choose from {', '.join(known)}.{did_you_mean(name, known)}"
-                )
+    for suite in suites:
+        registry.check_name("suite", suite)
+    for task in tasks:
+        registry.check_name("task", task)
 
 
 def _select_jobs(
@@ -218,6 +217,7 @@ class _Runner:
         }
         self.model = replace(model, encoder=encoder, templates=templates)
         self._uncached_model = model  # for protocols that measure time
+        self._protocols = all_protocols()
         self._data = data
         self._training = model.training_data if _has_filters(model) else None
         self._training_digest = self._training.digest() if self._training is not None else ""
@@ -245,7 +245,7 @@ class _Runner:
     def suite_jobs(self, suite: Suite, results: Results) -> Iterator[EvaluationJob]:
         """Yield the jobs of a suite on the data sets that are present, and record missing ones."""
         for step in suite.steps:
-            protocol = PROTOCOLS[step.protocol]
+            protocol = self._protocols[step.protocol]
             if not self._is_expected(protocol):
                 continue
             known = self._catalogue(protocol.datasets)
@@ -262,7 +262,7 @@ class _Runner:
         for task in tasks:
             jobs = [
                 EvaluationJob(name, protocol, dataset)
-                for name, protocol in PROTOCOLS.items()
+                for name, protocol in self._protocols.items()
                 if protocol.task == task and self._is_expected(protocol)
                 for dataset in self._catalogue(protocol.datasets).values()
                 if dataset.is_present(self._data)
@@ -322,7 +322,7 @@ class _Runner:
 
     def load(self, protocol: str, name: str) -> Any:
         """Load a data set of a protocol by name; None if it is not present."""
-        dataset = self._catalogue(PROTOCOLS[protocol].datasets).get(name)
+        dataset = self._catalogue(self._protocols[protocol].datasets).get(name)
         return self._load(dataset) if dataset is not None and dataset.is_present(self._data) else None
 
     def describe_datasets(self, jobs: Sequence[EvaluationJob]) -> list[dict[str, Any]]:

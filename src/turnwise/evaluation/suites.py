@@ -1,7 +1,4 @@
-"""The registry of suites (protocols and data sets with their tables, plots and summaries), and summaries of results.
-
-Suites are defined by the packages above this one, which register them here with `register_suite`.
-"""
+"""Suites (protocols and data sets with their tables, plots and summaries), and summaries of results."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.core import registry
 from turnwise.core.errors import EvaluationError
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
@@ -40,7 +38,7 @@ AddPlots = Callable[[ModelUnderTest, LoadDataset, Results], None]
 
 @dataclass(frozen=True, slots=True)
 class SuiteStep:
-    """A registered protocol and the data sets it is run on."""
+    """A protocol and the data sets it is run on."""
 
     protocol: str
     datasets: tuple[str, ...]  # reported as missing if the data folder does not hold them
@@ -57,7 +55,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A registered suite."""
+    """A suite as evaluation runs it; `find_suite` returns one by its name."""
 
     name: str
     steps: tuple[SuiteStep, ...]
@@ -66,13 +64,10 @@ class Suite:
     summaries: tuple[Summary, ...] = ()
 
 
-#: The registered suites by name.
-SUITES: dict[str, Suite] = {}
-
-
-def register_suite(suite: Suite) -> None:
-    """Make a suite available to `evaluate`; registering it again replaces it."""
-    SUITES[suite.name] = suite
+def find_suite(name: str) -> Suite:
+    """Return a registered suite; raises an EvaluationError if there is none of that name."""
+    suite: Suite = registry.find("suite", name)(name)
+    return suite
 
 
 @dataclass(frozen=True)  # no slots: the bootstrap samples are cached in the instance
@@ -140,9 +135,10 @@ def summarise(results: Results) -> list[SummaryResult]:
     A registered suite has its own summaries; single tasks have one for every task, setting and metric except
     descriptive ones.
     """
-    suite = SUITES.get(results.suite)
-    summaries: Iterable[Summary] = suite.summaries if suite else ()
-    if not suite:
+    summaries: Iterable[Summary]
+    if results.suite in registry.known_names("suite"):
+        summaries = find_suite(results.suite).summaries
+    else:
         keys = dict.fromkeys((outcome.task, outcome.setting, outcome.metric) for outcome in results.outcomes)
         summaries = [Summary(", ".join(key), (key,)) for key in keys if key[2] not in DESCRIPTIVE_METRICS]
     summarised = []

@@ -12,7 +12,7 @@ from turnwise.evaluation.datasets.candidates import QuestionData
 from turnwise.evaluation.datasets.conversations import ConversationData
 from turnwise.evaluation.datasets.dataset import SPLITS, Dataset
 from turnwise.evaluation.datasets.intents import IntentData
-from turnwise.evaluation.evaluation_protocols import PROTOCOLS
+from turnwise.evaluation.evaluation_protocols import all_protocols
 from turnwise.evaluation.leakage import example_dialogues
 
 
@@ -39,7 +39,7 @@ def open_text_collection(name: str, data: Path | None = None) -> TextCollection:
 
 
 def _find_datasets(name: str, data: Path) -> list[Dataset[Any]]:
-    catalogues = dict.fromkeys(protocol.datasets for protocol in PROTOCOLS.values())
+    catalogues = dict.fromkeys(protocol.datasets for protocol in all_protocols().values())
     datasets = (catalogue(data).get(name) for catalogue in catalogues)
     present = [dataset for dataset in datasets if dataset is not None and dataset.is_present(data)]
     # several tasks have the same data set

@@ -1,8 +1,4 @@
-"""Models by name, and any object that gives vectors or scores, in the form that evaluation and bulk embedding use.
-
-Packages above register what they add: `register_loader` a kind of model (`SCHEME:REST`), `register_postprocessor` a
-transformation of vectors that is fitted on texts.
-"""
+"""Models by name, and any object that gives vectors or scores, in the form that evaluation and bulk embedding use."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from turnwise.core import registry
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import ModelError
 from turnwise.core.imports import explain_missing_packages, import_object
@@ -28,15 +25,6 @@ from turnwise.models.model_card import short_name
 if TYPE_CHECKING:
     from turnwise.models.compression import Compression, TemplateSource
     from turnwise.models.trainable_encoder import TrainableEncoder
-
-#: Loads a model from what follows the scheme in its name.
-Loader = Callable[[str], Any]
-
-#: Fits a post-processor on texts: returns an encoder with a `description` of all that determines its vectors.
-FitPostprocessor = Callable[[SupportsEncode, Sequence[str]], Any]
-
-_LOADERS: dict[str, Loader] = {}
-_POSTPROCESSORS: dict[str, FitPostprocessor] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +43,6 @@ class ModelUnderTest:
     templates_fingerprint: str | None = None
     marks: SlotMarks = ONE_MARK  # the slot marks in the templates that the model was trained on
     training_data: TrainingData | None = None  # what is known of the data it was trained on; None: nothing
-
-
-# ---- registries
-
-
-def register_loader(scheme: str, loader: Loader) -> None:
-    """Make `load_model("SCHEME:REST")` call `loader(REST)`, whose result `wrap_model` accepts."""
-    _LOADERS[scheme] = loader
-
-
-def register_postprocessor(name: str, fit: FitPostprocessor) -> None:
-    """Make `postprocess_model` accept a name."""
-    _POSTPROCESSORS[name] = fit
 
 
 # ---- loading
@@ -100,15 +75,15 @@ def load_model(
         raise ModelError(
             f"{name} cannot be compressed: that takes a folder that `turnwise train` wrote, pooled as it was trained"
         )
-    if rest and scheme in _LOADERS:
-        return wrap_model(_LOADERS[scheme](rest), name)
+    if rest and scheme in registry.known_names("loader"):
+        return wrap_model(registry.find("loader", scheme)(rest), name)
     if rest and not Path(name).exists():
         return wrap_model(_import_function(name), name)
-    return load_folder(name, name, pooling, compressed, precision, runtime)
+    return load_folder(locate_model(name), name, pooling, compressed, precision, runtime)
 
 
 def load_folder(
-    folder: str | Path,
+    folder: Path,
     name: str,
     pooling: Pooling | None = None,
     compressed: bool = False,
@@ -116,7 +91,7 @@ def load_folder(
     runtime: Runtime | None = None,
 ) -> ModelUnderTest:
     """Load a re-ranker, or an encoder with the templates in its folder; see `load_model`. `name` is for reports."""
-    if is_reranker(locate_model(folder)):
+    if is_reranker(folder):
         if pooling is not None or compressed or precision != "float32" or runtime is not None:
             raise ModelError(
                 f"{name} is a re-ranker: pooling, compression, precision and runtime are options of encoders"
@@ -128,7 +103,7 @@ def load_folder(
     if compressed:  # fine-tuning would not see the compression
         return replace(wrap_model(encoder, f"{name}, compressed"), trainable=None)
     model = wrap_model(encoder, name)
-    compression_folder = locate_model(folder) / COMPRESSION
+    compression_folder = folder / COMPRESSION
     if pooling is not None or not compression_folder.is_dir():
         return model
     from turnwise.models.compression import Compression
@@ -142,13 +117,15 @@ def load_folder(
 
 
 def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
-    """Wrap anything that gives vectors or scores; `name` is for reports.
+    """Wrap anything that gives vectors or scores, or load the model of a name; `name` is for reports.
 
     That is an `Encoder`, a sentence-transformers model, anything with `encode` or `score`, or a function from texts to
     an array.
     """
     if isinstance(model, ModelUnderTest):
         return model
+    if isinstance(model, str):
+        return replace(load_model(model), name=name or model)
     name = name or type(model).__name__
     if isinstance(model, Encoder):
         trainable = None if isinstance(model, ExportedEncoder) else cast("TrainableEncoder", model)
@@ -188,9 +165,7 @@ def postprocess_model(model: ModelUnderTest, kind: str, texts: Iterable[str]) ->
     """Transform a model's vectors by a registered post-processor, fitted on the distinct ones of some texts."""
     if model.encoder is None:
         raise ModelError(f"{model.name} gives no vectors to post-process")
-    if kind not in _POSTPROCESSORS:
-        raise ModelError(f"there is no post-processing {kind!r}: choose from {', '.join(sorted(_POSTPROCESSORS))}")
-    encoder = _POSTPROCESSORS[kind](model.encoder, list(dict.fromkeys(texts)))
+    encoder = registry.find("post-processor", kind)(model.encoder, list(dict.fromkeys(texts)))
     known = None if model.fingerprint is None else digest_model(None, model.fingerprint, encoder.description)
     return ModelUnderTest(
         f"{model.name}, {kind}", encoder, None, None, known, model.backbones, training_data=model.training_data
@@ -301,16 +276,14 @@ def _join_turns(item: Any, separator: str) -> str:
     return separator.join(turn.text if isinstance(turn, Turn) else turn for turn in item)
 
 
-def _load_sentence_transformer(name: str) -> Any:
+def load_sentence_transformer(name: str) -> Any:
+    """Load a model with the library sentence-transformers."""
     with explain_missing_packages():
         from sentence_transformers import SentenceTransformer
     try:
         return SentenceTransformer(name)
     except (OSError, ValueError) as error:
         raise ModelError(f"sentence-transformers cannot load {name!r}: {str(error).splitlines()[0]}") from None
-
-
-register_loader("sentence-transformers", _load_sentence_transformer)
 
 
 def _import_function(name: str) -> Any:

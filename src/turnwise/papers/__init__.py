@@ -1,4 +1,4 @@
 """Reproduction of the papers: suites, published tables, plots, sweeps and baselines.
 
-May import `evaluation` and the packages below it, and registers what it defines there.
+May import `evaluation` and the packages below it.
 """

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,21 @@ from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.metrics import MetricKey, MetricRow, Outcome, bootstrap_outcomes, confidence_interval
 from turnwise.evaluation.results import Results, describe_source
+from turnwise.evaluation.suites import Suite
 from turnwise.evaluation.tables import ResultGroup, ResultTable
 from turnwise.models.encoder import Architecture
 from turnwise.models.loading import ModelUnderTest
-from turnwise.papers.suites import PaperSuite, PublishedTable, TableCell
+from turnwise.papers.plots import add_plots
+from turnwise.papers.suites import PAPER_SUITES, PaperSuite, PublishedTable, TableCell
 
 #: The backbone of most published results: BERT-base.
 _PUBLISHED_BACKBONE: Architecture = ("bert", 12, 768)
+
+
+def make_suite(name: str) -> Suite:
+    """Return a paper's suite with its published tables, plots and summaries."""
+    suite = PAPER_SUITES[name]
+    return Suite(name, suite.steps, partial(add_tables, suite), partial(add_plots, name), suite.summaries)
 
 
 def add_tables(

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import turnwise
 from turnwise.core.errors import EvaluationError
 from turnwise.evaluation.metrics import BOOTSTRAP_SAMPLES, Outcome, Statistic
 from turnwise.evaluation.reporting.comparison import (
@@ -296,8 +295,6 @@ def test_every_statistic_is_compared_in_pairs(statistic: Statistic, write: Write
 
 
 def test_suites_have_their_own_means(write: Write) -> None:
-    turnwise.register_extensions()
-
     def outcomes(chance: float) -> list[Outcome]:
         settings = [f"{shots}-shot prototypes" for shots in (1, 5)]
         return [

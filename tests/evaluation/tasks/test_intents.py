@@ -36,7 +36,6 @@ from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import load_model, postprocess_model, wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
-from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 
 DATA = os.environ.get("TURNWISE_DATA")
 

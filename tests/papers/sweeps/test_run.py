@@ -19,9 +19,9 @@ from tests.helpers.tiny import backbone, corpus, recipe
 from turnwise import evaluate
 from turnwise.cli.experiments import sweep_command
 from turnwise.core.errors import EvaluationError, RecipeError, TrainingError, TrainingInterruptedError
+from turnwise.core.registry import known_names
 from turnwise.corpus.store import Corpus, read_corpus
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.evaluation.suites import SUITES
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import ModelUnderTest, load_folder
@@ -462,7 +462,7 @@ def test_packaged_sweeps_are_valid(name: str) -> None:
     assert sweep.base_recipe().describes
     assert sweep.description
     assert sweep.suites
-    assert set(sweep.suites) <= set(SUITES)
+    assert set(sweep.suites) <= set(known_names("suite"))
     assert name not in packaged_recipes()
 
 

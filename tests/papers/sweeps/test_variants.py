@@ -22,7 +22,6 @@ from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import ModelUnderTest, load_model, postprocess_model, wrap_model
-from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 from turnwise.papers.sweeps import run as sweep_module
 from turnwise.papers.sweeps.plan import Axis, Sweep, Variant, load_sweep, run_name
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
@@ -122,7 +121,7 @@ def test_settings_are_overridden_by_variants_and_those_by_arguments(files: Path)
         ({"train": True}, "x: a variant has no key 'train'; it has recipe, set, trained"),
         ("dse", "x: expected keys and values"),
         ({"pooling": "cls-mlp"}, "x: pooling='cls-mlp': expected 'cls' or 'mean' or 'max' or 'first-last'"),
-        ({"postprocess": "flows"}, "x: postprocess='flows': expected 'flow' or 'whitening'"),
+        ({"postprocess": "flows"}, "x: there is no post-processor 'flows': choose from flow, whitening"),
         ({"trained": "no"}, "x: trained='no': expected bool"),
         ({"stage": "second"}, "x: stage='second': expected 'first'"),
         ({"set": 5}, "x: set: expected keys and values, or a list of strings"),

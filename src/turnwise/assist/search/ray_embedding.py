@@ -28,7 +28,6 @@ from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
 from turnwise.models.loading import load_model
 from turnwise.models.vector_cache import encode_distinct
-from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 from turnwise.version import __version__
 
 #: Environment variables that are set before Ray is imported: no usage statistics, no duplicate messages.

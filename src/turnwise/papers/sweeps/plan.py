@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import yaml
 
+from turnwise.core import registry
 from turnwise.core.errors import TrainingError, TurnwiseError
 from turnwise.core.options import OptionError, convert_option
 from turnwise.training.recipe import Recipe, load_recipe, parse_scalar
@@ -35,7 +36,7 @@ _VARIANT_KEYS: dict[str, Any] = {
     "trained": bool,
     "stage": Literal["first"],
     "pooling": Literal["cls", "mean", "max", "first-last"],
-    "postprocess": Literal["flow", "whitening"],
+    "postprocess": str,
     "word_vectors": bool,
 }
 
@@ -149,10 +150,15 @@ class Variant:
     #: 'first' evaluates the model after the recipe's first stage instead of the finished one.
     stage: Literal["first"] | None = None
     pooling: Literal["cls", "mean", "max", "first-last"] | None = None  # in evaluation; None: the model's own
-    postprocess: Literal["flow", "whitening"] | None = None  # fitted on the corpus
+    postprocess: str | None = None  # a post-processor by name, fitted on the corpus
     word_vectors: bool = False  # averaged word vectors, trained on the corpus, instead of an encoder
 
     def __post_init__(self) -> None:
+        postprocessors = registry.known_names("post-processor")
+        if self.postprocess not in (None, *postprocessors):
+            raise TrainingError(
+                f"{self.name}: there is no post-processor {self.postprocess!r}: choose from {', '.join(postprocessors)}"
+            )
         if self.word_vectors:
             excluded = {"recipe": self.recipe, "set": self.settings, "stage": self.stage, "pooling": self.pooling}
             if given := [key for key, value in {**excluded, "trained": not self.trained}.items() if value]:

@@ -18,9 +18,6 @@ from turnwise.evaluation.results import Results
 from turnwise.evaluation.runner import check_available, evaluate
 from turnwise.evaluation.suites import SummaryResult, summarise
 from turnwise.models.loading import ModelUnderTest
-from turnwise.papers.registration import register
-
-register()  # plans and summaries refer to suites by name
 
 
 @dataclass(frozen=True)  # no slots: `summaries` is cached

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from turnwise.core import registry
 from turnwise.core.errors import MissingPackageError
 from turnwise.core.files import write_atomic
 from turnwise.core.html import format_value, render_page
 from turnwise.core.plots import line_chart
 from turnwise.evaluation.reporting.markdown import escape_markdown, markdown_table
 from turnwise.evaluation.results import evaluation_environment, replace_undefined
-from turnwise.evaluation.suites import SUITES, SummaryResult
+from turnwise.evaluation.suites import SummaryResult
 from turnwise.evaluation.tables import ABSENT, decimals_for, format_difference, format_interval, format_number
 from turnwise.papers.sweeps.plan import VARIANT
 from turnwise.papers.sweeps.points import SweepPoint
@@ -216,7 +217,7 @@ def _shortened_protocols(points: Sequence[SweepPoint]) -> Iterable[str]:
 
 def _heading(key: _SummaryKey) -> str:
     suite, name = key
-    return f"{suite}: {name}" if suite in SUITES else name
+    return f"{suite}: {name}" if suite in registry.known_names("suite") else name
 
 
 # ---- results.json

@@ -29,7 +29,6 @@ from turnwise.evaluation.results import Results
 from turnwise.models.backbone.source import Pooling
 from turnwise.models.loading import ModelUnderTest, load_folder, load_model, postprocess_model, wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
-from turnwise.papers import baselines  # noqa: F401  registers models and post-processors
 from turnwise.papers.baselines.word_vectors import train_word_vectors
 from turnwise.papers.sweeps.plan import BACKBONE_KEYS, VARIANT, PlannedRun, Sweep, folder_name, point_name, run_name
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
