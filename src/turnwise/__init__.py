@@ -4,6 +4,7 @@ Names are imported when they are first used, so that `import turnwise` stays qui
 """
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from turnwise.core.imports import explain_missing_packages, without_garbage_collection
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from turnwise.models.sklearn_transformer import EncoderTransformer as EncoderTransformer
     from turnwise.training.loop import train as train
     from turnwise.training.recipe import load_recipe as load_recipe
+
+# onnxruntime reads this when it is imported, and otherwise reports its use to its maker
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 #: The module of each public name.
 _HOMES = {

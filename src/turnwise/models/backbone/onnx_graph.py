@@ -7,6 +7,7 @@ depends on what else is in the batch.
 import hashlib
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -124,6 +125,7 @@ class _OpenVinoSession:
 
     def __init__(self, path: Path, threads: int):
         """Compile a file; at most `threads` runs are computed at the same time, with one thread each."""
+        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # openvino then reports nothing
         with explain_missing_packages():
             import openvino
 
