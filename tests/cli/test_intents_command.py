@@ -206,3 +206,36 @@ def test_predictions_are_written_with_the_columns_of_the_file(table, tmp_path, r
     printed = json.loads(run("predict", out, "hello there", "--out", tmp_path / "one.jsonl", "--json")[0])
     assert (printed["rows"], printed["accepted"] + printed["rejected"]) == (1, 1)
     assert "is the input" in run("predict", out, "--file", table, "--out", table, code=2)[1]
+
+
+def test_report_on_a_table_and_on_a_classifier_folder(table, tmp_path, run):
+    page, out = tmp_path / "report.html", tmp_path / "intents"
+    stdout, _ = run("report", table, "--folds", 4, "--false-rejection", 0.2, "--out", page)
+    assert "12 in scope, 5 out of scope, classified in 4 folds" in stdout and "20.0% requested" in stdout
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    printed = json.loads(run("report", table, "--head", "prototypes", "--false-rejection", 0, "--json")[0])
+    assert printed["settings"]["head"] == "prototypes" and printed["settings"]["false_rejection"] is None
+    assert (printed["in_scope"], printed["out_of_scope"], printed["false_rejection"]["value"]) == (12, 5, 0)
+    run("fit", table, "--head", "prototypes", "--false-rejection", 0.3, "--out", out)
+    run("examples", "add", out, "refund", "refund me")
+    printed = json.loads(run("report", out, "--json")[0])
+    assert (printed["settings"]["head"], printed["settings"]["false_rejection"]) == ("prototypes", 0.3)
+    assert printed["in_scope"] == 13
+    assert "omit --head" in run("report", out, "--head", "logistic", code=2)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["{table}", "--out", "{place}/report.pdf"], 2, "does not end in .html"),
+        (["{table}", "--out", "{place}/none/report.html"], 2, "does not exist"),
+        (["{table}", "--text", "said"], 1, "has no column 'said'"),
+        (["{place}/missing.csv"], 1, "cannot be read"),
+        (["{place}"], 1, "is a directory but not a store"),
+        (["{table}", "--folds", "1"], 2, "--folds"),
+        (["{table}", "--head", "forest"], 2, "is not one of 'auto'"),
+    ],
+)
+def test_invalid_input_of_a_report_is_an_error(arguments, code, message, table, tmp_path, run):
+    arguments = [argument.format(table=table, place=tmp_path) for argument in arguments]
+    assert message in run("report", *arguments, code=code)[1]

@@ -1,8 +1,11 @@
-"""Testing a classifier on labelled texts: metrics against a restatement, leakage, unknown intents, a page."""
+"""Testing classifiers: metrics against a restatement, unbiased cross-validation, leakage, unknown intents, pages."""
 
 import json
 import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +14,17 @@ from sklearn.metrics import precision_recall_fscore_support
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.intent_examples import EXAMPLES, OUTSIDE, pairs
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.testing import ClassifierTest, run_test, write_test
+from turnwise.assist.intents.examples import IntentExamples
+from turnwise.assist.intents.model import IntentModel, assign_folds
+from turnwise.assist.intents.testing import (
+    IntentTestResult,
+    cross_validate,
+    predict_folds,
+    render_result,
+    run_test,
+    write_result,
+)
+from turnwise.assist.intents.tuning import TuningSettings
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
 
@@ -61,13 +74,8 @@ def test_metrics_are_those_of_the_predictions(classifier):
         assert (each.precision, each.recall, each.f1, each.texts) == pytest.approx(values)
     assert result.macro_f1 == pytest.approx(np.mean(expected[2][:-1]))
     assert result.reliability.count.sum() == inside.sum()
-    wrong = sum(each.count for each in result.confusions)
-    assert wrong == (predicted != truth).sum()
-    assert [each.count for each in result.confusions] == sorted((e.count for e in result.confusions), reverse=True)
-    for each in result.confusions:
-        assert set(each.texts) <= {
-            t for t, i, p in zip(texts, intents, predicted, strict=True) if (i, p) == (each.intent, each.predicted)
-        }
+    assert len(result.rejected) == (inside & rejected).sum()
+    assert result.folds is None and result.overlaps == () and result.settings["false_rejection"] == 0.2
 
 
 def test_examples_among_the_texts_are_counted_and_can_be_left_out(classifier):
@@ -103,11 +111,225 @@ def test_undefined_fractions_are_none(classifier):
 def test_a_classifier_that_never_abstains_accepts_everything():
     classifier = IntentClassifier(BagOfWords(), false_rejection=None).fit(*pairs())
     result = run_test(classifier, *labelled())
-    assert (result.requested_false_rejection, result.coverage.value, result.false_rejection.value) == (None, 1, 0)
+    assert (result.settings["false_rejection"], result.coverage.value, result.false_rejection.value) == (None, 1, 0)
 
 
-def write(result: ClassifierTest, path: Path) -> str:
-    write_test(result, path)
+# ---- cross-validation
+
+
+#: Intents by their characteristic words; the last two are the same intent under two names.
+WORDS = {
+    "balance": ["balance", "account", "left", "money"],
+    "cancel": ["cancel", "stop", "drop", "undo"],
+    "greet": ["hello", "hi", "morning", "hey"],
+    "track": ["parcel", "track", "where", "arrive"],
+    "trace": ["parcel", "track", "where", "arrive"],
+}
+FILLER = ["please", "my", "the", "now", "can", "you", "i"]
+VOCABULARY = sorted({*FILLER, *(word for words in WORDS.values() for word in words), "weather", "rain", "joke", "song"})
+
+
+class Bag:
+    """Encodes texts as word counts and records what it encodes."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def encode(
+        self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> np.ndarray:
+        self.seen += inputs
+        counts = (
+            np.array([[text.lower().split().count(word) for word in VOCABULARY] for text in inputs], np.float32) + 1e-3
+        )
+        counts[:, [VOCABULARY.index(word) for word in FILLER]] *= 0.3
+        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+def examples(count: int = 12, seed: int = 0) -> tuple[list[str], list[str]]:
+    random = np.random.default_rng(seed)
+    intents = [name for name in WORDS for _ in range(count)]
+    texts = [
+        " ".join([*random.choice(FILLER, 3), *random.choice(WORDS[name], 2), f"{random.integers(10**6)}"])
+        for name in intents
+    ]
+    return texts, intents
+
+
+OFF_TOPIC = ["weather rain please 1", "rain now 2", "joke please 3", "a song 4", "weather joke 5", "song song 6"]
+
+
+@pytest.fixture(scope="module")
+def made() -> IntentTestResult:
+    texts, intents = examples()
+    # a wrong label, and an intent with a single example, given twice
+    texts += ["hello hi morning", "Pay the bill", " pay the bill", *OFF_TOPIC]
+    intents += ["cancel", "pay", "pay", *[OUT_OF_SCOPE] * len(OFF_TOPIC)]
+    return cross_validate(texts, intents, IntentClassifier(Bag(), head="prototypes"), folds=4)
+
+
+def test_every_example_is_classified_by_a_classifier_that_was_not_fitted_on_it() -> None:
+    """With as many folds as examples per intent, one of each is left out; a single example is never."""
+    texts, intents = examples(4)
+    labelled = [*zip(texts, intents, strict=True), ("alone", "single"), *((text, OUT_OF_SCOPE) for text in OFF_TOPIC)]
+    encoder = Bag()
+    examples_ = IntentExamples.from_pairs(labelled, encoder.encode([text for text, _ in labelled]))
+    result = predict_folds(IntentClassifier(encoder), encoder, examples_, folds=4, seed=5)
+    assert [pair for pair in examples_.pairs if pair[1] != "single"] == result.pairs
+    assert len(result.rejected[~result.in_scope]) == len(OFF_TOPIC)
+    outside_folds = np.random.default_rng(5).permutation(len(OFF_TOPIC)) % 4
+    folds = np.concatenate([assign_folds(examples_.labels, 4, 5), outside_folds])
+    for fold in range(4):
+        seen = [pair for pair, own in zip(examples_.pairs, folds, strict=True) if own != fold]
+        left_out = [pair[0] for pair, own in zip(examples_.pairs, folds, strict=True) if own == fold]
+        classifier = IntentClassifier(encoder).fit([text for text, _ in seen], [intent for _, intent in seen])
+        own = folds[folds >= 0] == fold
+        decisions = classifier.decide(left_out)
+        assert result.probabilities[own] == pytest.approx(classifier.predict_proba(left_out))
+        assert result.scores[own] == pytest.approx([decision.score for decision in decisions])
+        names = [*examples_.classes, None]
+        assert [names[place] for place in result.decided[own]] == [decision.intent for decision in decisions]
+
+
+def test_cross_validation_finds_planted_problems(made: IntentTestResult) -> None:
+    assert (made.in_scope, made.out_of_scope, made.folds, made.not_evaluated) == (61, 6, 4, ("pay",))
+    assert {row.intent for row in made.intents} >= {"balance", "cancel", "greet", "trace", "track"}
+    assert (made.overlaps[0].first, made.overlaps[0].second) == ("trace", "track") and made.overlaps[0].overlap > 0.5
+    assert (made.confusions[0].first, made.confusions[0].second) == ("trace", "track")
+    planted = [issue for issue in made.label_issues if issue.text == "hello hi morning"]
+    assert [(each.row, each.intent, each.proposed) for each in planted] == [(60, "cancel", "greet")]
+    assert made.out_of_scope_recall.value is not None and made.out_of_scope_recall.value > 0.5
+    assert made.reliability.count.sum() == made.in_scope
+    assert made.reliability.accuracy @ made.reliability.count == pytest.approx(made.accuracy.value * made.in_scope)
+    content = json.loads(json.dumps(made.to_json()))
+    assert content["settings"]["head"] == "prototypes" and sum(content["reliability"]["count"]) == 61
+
+
+def test_texts_are_encoded_once_for_all_folds() -> None:
+    encoder = Bag()
+    texts, intents = examples(5)
+    cross_validate(texts, intents, IntentClassifier(encoder), folds=5)
+    assert sorted(encoder.seen) == sorted(texts)
+
+
+def test_encoder_is_tuned_in_every_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folds get the encoder itself, not vectors that were computed before."""
+    tuned: list[Any] = []
+
+    def tune(encoder: Any, pairs: Any, settings: Any, *_: Any) -> Any:
+        tuned.append(encoder)
+        vectors = encoder.encode([text for text, _ in pairs])
+        return Bag(), IntentModel.fit(IntentExamples.from_pairs(pairs, vectors), settings), None
+
+    monkeypatch.setattr("turnwise.assist.intents.tuning.fit_with_tuning", tune)
+    encoder = Bag()
+    classifier = IntentClassifier(encoder, head="neighbours", tuning=TuningSettings(epochs=3))
+    report = cross_validate(*examples(4), classifier, folds=4)
+    assert tuned == [encoder] * 4
+    assert report.settings["tuning"]["epochs"] == 3 and report.settings["encoder"] == "Bag"
+
+
+@pytest.mark.parametrize(
+    ("texts", "intents", "settings", "message"),
+    [
+        (["a b", "a c"], ["x", "x"], {}, "at least two intents"),
+        (["a b", "c d"], ["x", "y"], {}, "fewer than two intents have a second example"),
+        (["a b", "A B ", "c d", "c e"], ["x", "x", "y", "y"], {}, "fewer than two intents have a second example"),
+        (
+            ["a b", "a c", "c d", "c e"],
+            ["x", "x", "y", "y"],
+            {},
+            "no intent has more than 2 examples: without one of 5 folds",
+        ),
+        (["a b", "a c"], ["x"], {}, "2 texts and 1 intents"),
+        (["a b", " "], ["x", "y"], {}, "the text of example 2"),
+        (["a b", "a c"], ["x", "y"], {"folds": 1}, "folds must be at least 2, got 1"),
+    ],
+)
+def test_invalid_examples_raise_errors(
+    texts: list[str], intents: list[str], settings: dict[str, int], message: str
+) -> None:
+    with pytest.raises(IntentError, match=message):
+        cross_validate(texts, intents, IntentClassifier(Bag()), **settings)
+
+
+# ---- pages
+
+
+class Outline(HTMLParser):
+    """Collects tags with attributes, and text; fails if elements are not properly nested."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in ("meta", "img"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_page_shows_the_results_and_is_self_contained(made: IntentTestResult, tmp_path: Path) -> None:
+    write_result(made, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    outline = Outline(text)
+    content = " ".join(outline.text)
+    for expected in (
+        "67 labelled texts",
+        "hello hi morning",
+        "intents with a single example cannot be evaluated: pay",
+        "61 texts are in scope",
+        "4-fold",
+        "Intent report",
+    ):
+        assert expected in content, expected
+    sources = [values[name] for _, values in outline.seen for name in ("src", "href") if values.get(name)]
+    assert all(source.startswith(("data:image/svg+xml;base64,", "#")) for source in sources if source)
+    policies = [
+        values["content"] for tag, values in outline.seen if values.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert len(policies) == 1 and str(policies[0]).startswith("default-src 'none'")
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
+    anchors = {values["href"] for tag, values in outline.seen if tag == "a"}
+    assert anchors == {f"#{values['id']}" for tag, values in outline.seen if tag == "h2"}
+    assert all(values.get("alt") for tag, values in outline.seen if tag == "img")
+
+
+def test_examples_are_escaped() -> None:
+    texts, intents = examples(4)
+    texts += ["<script>alert(1)</script> hello", "hello \"quoted\" & 'so'"]
+    intents += ["<b>greet</b>", "<b>greet</b>"]
+    text = render_result(cross_validate(texts, intents, IntentClassifier(Bag(), false_rejection=0.4), folds=2))
+    assert "<script>alert" not in text and "<b>greet" not in text
+    assert "&lt;b&gt;greet&lt;/b&gt;" in text
+
+
+def test_page_of_a_perfect_classifier_that_never_abstains() -> None:
+    texts = [f"{words[0]} {words[1]} {number}" for words in list(WORDS.values())[:3] for number in range(4)]
+    intents = [name for name in list(WORDS)[:3] for _ in range(4)]
+    report = cross_validate(texts, intents, IntentClassifier(Bag(), false_rejection=None), folds=2)
+    assert report.accuracy.value == 1.0 and report.confusions == () and report.overlaps == () and report.rejected == ()
+    text = render_result(report)
+    Outline(text)
+    assert (
+        "this classifier never abstains" in text
+        and "the intent of every text is ranked first" in text
+        and "None found" in text
+    )
+
+
+def write(result: IntentTestResult, path: Path) -> str:
+    write_result(result, path)
     return path.read_text(encoding="utf-8")
 
 

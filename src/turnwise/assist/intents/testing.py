@@ -1,14 +1,14 @@
-"""Testing a fitted intent classifier on labelled texts: accuracy, abstention, confusions and calibration.
+"""Testing intent classifiers: on labelled texts, or on their own examples by cross-validation; both give one result.
 
-Accuracy, false rejection and reliability are about in-scope texts. Precision, recall and confusions are about
-decisions: a text on which the classifier abstains is predicted as 'out_of_scope'.
+Accuracy, confusions and reliability are about the most probable intent, ignoring abstention. Precision, recall and F1
+of intents are about decisions: a text on which the classifier abstains is predicted as 'out_of_scope'.
 """
 
 import json
 import math
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,32 @@ import numpy.typing as npt
 
 from turnwise.assist.intents.calibration import Reliability, compute_reliability
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import IntentPair, validate_pairs
-from turnwise.assist.intents.report import reliability_plot
+from turnwise.assist.intents.examples import Indices, IntentExamples, Scores, validate_pairs
+from turnwise.assist.intents.findings import (
+    MAX_ENTRIES,
+    Confusion,
+    IntentPredictions,
+    LabelIssue,
+    Overlap,
+    RejectedText,
+    find_confusions,
+    find_label_issues,
+    find_overlaps,
+    find_rejected,
+)
+from turnwise.assist.intents.model import assign_folds
 from turnwise.core.dialogue import OUT_OF_SCOPE
-from turnwise.core.errors import IntentError
+from turnwise.core.errors import IntentError, MissingPackageError
 from turnwise.core.files import write_atomic
 from turnwise.core.html import render_page
+from turnwise.core.plots import line_chart
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
+from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.evaluation.metrics import Outcome, bootstrap_outcomes, confidence_interval
 from turnwise.models.vector_cache import encode_distinct
 
 Flags = npt.NDArray[np.bool_]
-
-#: The maximum number of confusions that are listed, and of texts for each.
-MAX_CONFUSIONS = 30
-_CONFUSION_TEXTS = 3
 
 #: Texts that are encoded between two reports of progress.
 _CHUNK = 512
@@ -57,45 +67,45 @@ class IntentResult:
     precision: float | None
     recall: float | None
     f1: float | None
+    rejected: float | None  # the fraction of its texts on which the classifier abstains
+    confused_with: str | None  # the intent that is most often the most probable one instead
 
 
 @dataclass(frozen=True, slots=True)
-class Misclassification:
-    """How often texts of one intent are predicted as another, and the most confident of these texts."""
+class IntentTestResult:
+    """The result of a test; lists of findings have at most `MAX_ENTRIES` entries, the worst first."""
 
-    intent: str
-    predicted: str
-    count: int
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ClassifierTest:
-    """The result of testing a classifier."""
-
-    head: str
-    requested_false_rejection: float | None  # None: the classifier never abstains
+    settings: Mapping[str, Any]  # of the classifier
+    folds: int | None  # of cross-validation; None: other texts than the examples
     texts: int
     in_scope: int
     out_of_scope: int
     in_examples: int  # texts that are also examples of the classifier
     examples_excluded: bool  # whether they were left out
     unknown_intents: dict[str, int]  # texts of intents that the classifier does not know, which count as out of scope
+    not_evaluated: tuple[str, ...]  # in cross-validation, intents with a single example
     correct: Estimate  # of all texts: the right intent, or rejected if out of scope
     accuracy: Estimate  # of in-scope texts, ignoring abstention
     accepted_accuracy: Estimate  # of accepted in-scope texts
     coverage: Estimate  # the fraction of all texts that are accepted
-    false_rejection: Estimate  # the fraction of in-scope texts that are rejected
+    false_rejection: Estimate  # the fraction of in-scope texts that are rejected; `settings` has the requested one
     out_of_scope_recall: Estimate  # the fraction of out-of-scope texts that are rejected
     out_of_scope_precision: Estimate  # the fraction of rejected texts that are out of scope
     macro_f1: float  # the mean over the intents that have texts
     intents: tuple[IntentResult, ...]
-    confusions: tuple[Misclassification, ...]  # the most frequent first
+    confusions: tuple[Confusion, ...]
+    label_issues: tuple[LabelIssue, ...]
+    label_issue_count: int
+    overlaps: tuple[Overlap, ...]  # of the examples in cross-validation
+    rejected: tuple[RejectedText, ...]
     reliability: Reliability  # of the probabilities of in-scope texts
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        return {**asdict(self), "reliability": self.reliability.to_json()}
+        return {**asdict(self), "settings": dict(self.settings), "reliability": self.reliability.to_json()}
+
+
+# ---- two sources of predictions
 
 
 def run_test(
@@ -106,13 +116,13 @@ def run_test(
     exclude_examples: bool = False,
     unknown_out_of_scope: bool = False,
     progress: Progress = silent,
-) -> ClassifierTest:
-    """Test a fitted classifier on labelled texts.
+) -> IntentTestResult:
+    """Test a fitted classifier, which is not changed, on labelled texts.
 
     Raise IntentError if no text is left, or an intent has no examples and `unknown_out_of_scope` is not set.
 
     Args:
-        classifier: it is not changed.
+        classifier: the fitted classifier.
         texts: of the intents, or out of scope.
         intents: the intent of each text, or 'out_of_scope'.
         exclude_examples: leave out texts that are examples of the classifier: it is better on them than on new texts.
@@ -121,47 +131,132 @@ def run_test(
     """
     pairs = validate_pairs(texts, intents)
     examples = classifier.model_.examples
-    unknown = Counter(intent for _, intent in pairs if intent not in {*examples.classes, OUT_OF_SCOPE})
+    classes = {name: index for index, name in enumerate(examples.classes)}
+    unknown = Counter(intent for _, intent in pairs if intent not in {*classes, OUT_OF_SCOPE})
     if unknown and not unknown_out_of_scope:
         raise IntentError(_describe_unknown(unknown))
     example_texts = {normalise_text(text) for text, _ in examples.pairs}
     is_example = [normalise_text(text) in example_texts for text, _ in pairs]
-    if exclude_examples:
-        pairs = [pair for pair, known in zip(pairs, is_example, strict=True) if not known]
-    if not pairs:
+    rows = [row for row, known in enumerate(is_example) if not (known and exclude_examples)]
+    if not rows:
         raise IntentError("there is no text to test on: every text is also an example of the classifier")
-    pairs = [(text, OUT_OF_SCOPE if intent in unknown else intent) for text, intent in pairs]
-    predictions = _predict(classifier, [text for text, _ in pairs], progress)
-    truth = np.array([intent for _, intent in pairs])
-    inside = truth != OUT_OF_SCOPE
-    is_best = predictions.best == truth
-    results = _intent_results(truth, predictions.decided, examples.classes)
-    scores = [result.f1 or 0.0 for result in results if result.texts and result.intent != OUT_OF_SCOPE]
-    return ClassifierTest(
-        head=classifier.head_,
-        requested_false_rejection=classifier.calibration_.false_rejection,
-        texts=len(pairs),
-        in_scope=int(inside.sum()),
-        out_of_scope=int((~inside).sum()),
+    pairs = [pairs[row] for row in rows]
+    parts = []
+    for start in range(0, len(pairs), _CHUNK):
+        progress("classifying texts", start, len(pairs))
+        parts.append(_predict(classifier, [text for text, _ in pairs[start : start + _CHUNK]]))
+    progress("classifying texts", len(pairs), len(pairs))
+    labels = np.array([classes.get(intent, len(classes)) for _, intent in pairs])
+    outputs = map(np.concatenate, zip(*parts, strict=True))
+    settings = {"head": classifier.head_, "false_rejection": classifier.calibration_.false_rejection}
+    return _make_result(
+        IntentPredictions(examples.classes, pairs, rows, labels, *outputs),
+        settings=_describe_settings(classifier) | settings,
         in_examples=sum(is_example),
         examples_excluded=exclude_examples,
         unknown_intents=dict(unknown),
-        **_estimate(
-            {
-                "correct": (predictions.decided == truth, np.ones_like(inside)),
-                "accuracy": (is_best, inside),
-                "accepted_accuracy": (predictions.decided == truth, inside & ~predictions.rejected),
-                "coverage": (~predictions.rejected, np.ones_like(inside)),
-                "false_rejection": (predictions.rejected, inside),
-                "out_of_scope_recall": (predictions.rejected, ~inside),
-                "out_of_scope_precision": (~inside, predictions.rejected),
-            }
-        ),
-        macro_f1=float(np.mean(scores)) if scores else 0.0,
-        intents=results,
-        confusions=_find_confusions(pairs, predictions),
-        reliability=compute_reliability(predictions.confidence[inside], is_best[inside]),
     )
+
+
+def cross_validate(
+    texts: Sequence[str],
+    intents: Sequence[str],
+    classifier: IntentClassifier | None = None,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> IntentTestResult:
+    """Test a classifier on examples, of which those of each fold are classified by one that is fitted on the others.
+
+    `classifier` provides the settings and is not fitted itself. Examples with the intent 'out_of_scope' are rejected if
+    the classification is right. An intent with a single example cannot be evaluated, but is a possible prediction for
+    the others. Texts are encoded once, unless the classifier tunes its encoder: then that is tuned in every fold. Raise
+    IntentError if texts and intents do not match, or there are too few.
+    """
+    classifier = IntentClassifier() if classifier is None else classifier
+    if folds < 2:
+        raise IntentError(f"folds must be at least 2, got {folds}")
+    _ = classifier.settings  # raises an error before anything is encoded
+    pairs = validate_pairs(texts, intents)
+    encoder = classifier.load_encoder()
+    progress("encoding examples", 0, len(pairs))
+    vectors = encode_distinct(encoder, [text for text, _ in pairs], normalise=True, max_length=classifier.max_length)
+    examples = IntentExamples.from_pairs(pairs, vectors)
+    _check_counts(examples, folds)
+    predictions = predict_folds(classifier, encoder, examples, folds=folds, seed=seed, progress=progress)
+    first = {pair: row for row, pair in reversed(list(enumerate(pairs)))}
+    return _make_result(
+        replace(predictions, rows=[first[pair] for pair in predictions.pairs]),
+        settings=_describe_settings(classifier),
+        folds=folds,
+        not_evaluated=tuple(name for index, name in enumerate(examples.classes) if index not in predictions.labels),
+        overlaps=find_overlaps(examples),
+    )
+
+
+def predict_folds(
+    classifier: IntentClassifier,
+    encoder: SupportsEncode,
+    examples: IntentExamples,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> IntentPredictions:
+    """Classify the examples of each fold by a classifier fitted on the others.
+
+    Examples that are the only one of their intent are left out. `encoder`, which computed the examples' vectors,
+    replaces that of `classifier`, which is not fitted.
+    """
+    inside, count = len(examples.labels), len(examples.pairs)
+    outside_folds = np.random.default_rng(seed).permutation(count - inside) % folds
+    fold_of = np.concatenate([assign_folds(examples.labels, folds, seed), outside_folds])
+    probabilities, scores = np.zeros((count, len(examples.classes))), np.zeros(count)
+    decided = np.zeros(count, np.int64)
+    for fold in np.unique(fold_of[:inside][fold_of[:inside] >= 0]):
+        progress("cross-validating", int(fold), folds)
+        seen, left_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+        fitted = classifier.clone().set_params(encoder=encoder)
+        texts, intents = zip(*(examples.pairs[row] for row in seen), strict=True)
+        if classifier.tuning is None:
+            fitted.fit(texts, intents, vectors=examples.vectors[seen])
+            outputs = _predict(fitted, [], examples.vectors[left_out])
+        else:  # tuning changes the vectors
+            outputs = _predict(fitted.fit(texts, intents), [examples.pairs[row][0] for row in left_out])
+        probabilities[left_out], scores[left_out], decided[left_out] = outputs
+    progress("cross-validating", folds, folds)
+    rows = np.flatnonzero(fold_of >= 0)
+    labels = np.concatenate([examples.labels, np.full(count - inside, len(examples.classes))])
+    pairs = [examples.pairs[row] for row in rows]
+    return IntentPredictions(
+        examples.classes, pairs, rows.tolist(), labels[rows], probabilities[rows], scores[rows], decided[rows]
+    )
+
+
+def _predict(
+    classifier: IntentClassifier, texts: Sequence[str], vectors: Vectors | None = None
+) -> tuple[Scores, Scores, Indices]:
+    """Return the probabilities (texts, intents), score and decision of each text, or of vectors instead of texts."""
+    if vectors is None:
+        vectors = encode_distinct(classifier.encoder_, texts, normalise=True, max_length=classifier.max_length)
+    result = classifier.model_.score(vectors)
+    best = result.order[:, 0]
+    rejected = result.probabilities.shape[1]
+    return result.probabilities, result.scores[np.arange(len(best)), best], np.where(result.abstained, rejected, best)
+
+
+def _check_counts(examples: IntentExamples, folds: int) -> None:
+    if len(examples.classes) < 2:
+        raise IntentError("a report needs examples of at least two intents, got one")
+    counts = np.bincount(examples.labels)
+    if (counts > 1).sum() < 2:
+        raise IntentError("fewer than two intents have a second example: add examples, or nothing can be evaluated")
+    if counts.max() - math.ceil(counts.max() / folds) < 2:
+        raise IntentError(
+            f"no intent has more than {counts.max()} examples: without one of {folds} folds, fewer than two are left,"
+            " and calibration needs two; add examples, or use more folds"
+        )
 
 
 def _describe_unknown(unknown: Counter[str]) -> str:
@@ -173,34 +268,61 @@ def _describe_unknown(unknown: Counter[str]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Predictions:
-    """Predictions for texts."""
-
-    best: npt.NDArray[np.str_]  # the most probable intent, ignoring abstention
-    confidence: npt.NDArray[np.float64]  # its probability
-    decided: npt.NDArray[np.str_]  # the intent, or 'out_of_scope'
-    rejected: Flags
+def _describe_settings(classifier: IntentClassifier) -> dict[str, Any]:
+    params = classifier.get_params(deep=False)
+    tuning, encoder = params["tuning"], params["encoder"]
+    name = str(encoder) if isinstance(encoder, str | Path) else type(encoder).__name__
+    return params | {"encoder": name, "tuning": None if tuning is None else asdict(tuning)}
 
 
-def _predict(classifier: IntentClassifier, texts: Sequence[str], progress: Progress) -> _Predictions:
-    model, classes = classifier.model_, np.array([*classifier.classes_, OUT_OF_SCOPE])
-    best, confidence, decided, rejected = [], [], [], []
-    for start in range(0, len(texts), _CHUNK):
-        progress("classifying texts", start, len(texts))
-        chunk = texts[start : start + _CHUNK]
-        vectors = encode_distinct(classifier.encoder_, chunk, normalise=True, max_length=classifier.max_length)
-        result = model.score(vectors)
-        best.append(result.probabilities.argmax(1))
-        confidence.append(result.probabilities.max(1))
-        decided.append(np.where(result.abstained, len(classes) - 1, result.order[:, 0]))
-        rejected.append(result.abstained)
-    progress("classifying texts", len(texts), len(texts))
-    return _Predictions(
-        classes[np.concatenate(best)],
-        np.concatenate(confidence),
-        classes[np.concatenate(decided)],
-        np.concatenate(rejected),
+# ---- metrics
+
+
+def _make_result(
+    predictions: IntentPredictions,
+    *,
+    settings: Mapping[str, Any],
+    folds: int | None = None,
+    in_examples: int = 0,
+    examples_excluded: bool = False,
+    unknown_intents: Mapping[str, int] | None = None,
+    not_evaluated: tuple[str, ...] = (),
+    overlaps: tuple[Overlap, ...] = (),
+) -> IntentTestResult:
+    inside, rejected = predictions.in_scope, predictions.rejected
+    is_correct, is_best = predictions.decided == predictions.labels, predictions.best == predictions.labels
+    results = intent_results(predictions)
+    f1 = [result.f1 or 0.0 for result in results if result.texts and result.intent != OUT_OF_SCOPE]
+    label_issues = find_label_issues(predictions)
+    return IntentTestResult(
+        settings=settings,
+        folds=folds,
+        texts=len(inside),
+        in_scope=int(inside.sum()),
+        out_of_scope=int((~inside).sum()),
+        in_examples=in_examples,
+        examples_excluded=examples_excluded,
+        unknown_intents=dict(unknown_intents or {}),
+        not_evaluated=not_evaluated,
+        **_estimate(
+            {
+                "correct": (is_correct, np.ones_like(inside)),
+                "accuracy": (is_best, inside),
+                "accepted_accuracy": (is_correct, inside & ~rejected),
+                "coverage": (~rejected, np.ones_like(inside)),
+                "false_rejection": (rejected, inside),
+                "out_of_scope_recall": (rejected, ~inside),
+                "out_of_scope_precision": (~inside, rejected),
+            }
+        ),
+        macro_f1=float(np.mean(f1)) if f1 else 0.0,
+        intents=results,
+        confusions=find_confusions(predictions),
+        label_issues=label_issues[:MAX_ENTRIES],
+        label_issue_count=len(label_issues),
+        overlaps=overlaps,
+        rejected=find_rejected(predictions),
+        reliability=compute_reliability(predictions.probabilities.max(1)[inside], is_best[inside]),
     )
 
 
@@ -213,62 +335,71 @@ def _estimate(fractions: dict[str, tuple[Flags, Flags]]) -> dict[str, Estimate]:
         for name, (holds, counted) in fractions.items()
         if counted.any()
     }
-    samples = dict(zip(outcomes, bootstrap_outcomes(list(outcomes.values())), strict=True))
-    intervals = {name: confidence_interval(values) for name, values in samples.items()}
-    return {
-        name: Estimate(outcomes[name].value, *intervals[name]) if name in outcomes else Estimate(None, None, None)
-        for name in fractions
+    intervals = map(confidence_interval, bootstrap_outcomes(list(outcomes.values())))
+    estimates = {
+        name: Estimate(outcome.value, *interval)
+        for (name, outcome), interval in zip(outcomes.items(), intervals, strict=True)
     }
+    return {name: estimates.get(name, Estimate(None, None, None)) for name in fractions}
 
 
-def _intent_results(
-    truth: npt.NDArray[np.str_], decided: npt.NDArray[np.str_], classes: Sequence[str]
-) -> tuple[IntentResult, ...]:
+def intent_results(predictions: IntentPredictions) -> tuple[IntentResult, ...]:
+    """Return the results of the intents, and of 'out_of_scope', that occur as a label or as a prediction."""
     results = []
-    for name in [*classes, OUT_OF_SCOPE]:
-        is_true, is_predicted = truth == name, decided == name
+    for index, name in enumerate([*predictions.classes, OUT_OF_SCOPE]):
+        is_true, is_predicted = predictions.labels == index, predictions.decided == index
         texts, predicted, correct = (int(flags.sum()) for flags in (is_true, is_predicted, is_true & is_predicted))
-        precision, recall = correct / predicted if predicted else None, correct / texts if texts else None
-        f1 = 2 * correct / (texts + predicted) if texts else None
-        if texts or predicted:
-            results.append(IntentResult(name, texts, predicted, precision, recall, f1))
+        if not texts and not predicted:
+            continue
+        best = predictions.best[is_true & predictions.in_scope]
+        confused = np.bincount(best[best != index], minlength=1)
+        results.append(
+            IntentResult(
+                name,
+                texts,
+                predicted,
+                precision=correct / predicted if predicted else None,
+                recall=correct / texts if texts else None,
+                f1=2 * correct / (texts + predicted) if texts else None,
+                rejected=float(predictions.rejected[is_true].mean()) if texts else None,
+                confused_with=predictions.classes[int(confused.argmax())] if confused.any() else None,
+            )
+        )
     return tuple(results)
-
-
-def _find_confusions(pairs: Sequence[IntentPair], predictions: _Predictions) -> tuple[Misclassification, ...]:
-    rows_of: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for row, ((_, intent), predicted) in enumerate(zip(pairs, predictions.decided.tolist(), strict=True)):
-        if intent != predicted:
-            rows_of[intent, predicted].append(row)
-    most_frequent = sorted(rows_of.items(), key=lambda item: (-len(item[1]), item[0]))[:MAX_CONFUSIONS]
-    confusions = []
-    for (intent, predicted), rows in most_frequent:
-        confident = sorted(rows, key=lambda row: -predictions.confidence[row])[:_CONFUSION_TEXTS]
-        confusions.append(Misclassification(intent, predicted, len(rows), tuple(pairs[row][0] for row in confident)))
-    return tuple(confusions)
 
 
 # ---- files
 
 
-def write_test(result: ClassifierTest, path: Path | str) -> None:
+def write_result(result: IntentTestResult, path: Path | str) -> None:
     """Write a result as JSON (.json) or as an HTML page, atomically."""
     path = Path(path)
     is_json = path.suffix == ".json"
     write_atomic(
-        path, json.dumps(result.to_json(), indent=2, ensure_ascii=False) + "\n" if is_json else render_test(result)
+        path, json.dumps(result.to_json(), indent=2, ensure_ascii=False) + "\n" if is_json else render_result(result)
     )
 
 
-def render_test(result: ClassifierTest) -> str:
+def render_result(result: IntentTestResult) -> str:
     """Return a result as an HTML page."""
-    bins, plot = reliability_plot(result.reliability)
+    curve = result.reliability
+    bins = list(zip(curve.confidence.tolist(), curve.accuracy.tolist(), curve.count.tolist(), strict=True))
     return render_page(
         "assist/intents/testing.html",
-        styles=["core/html/page.css", "assist/intents/report.css"],
+        styles=["core/html/page.css", "assist/intents/testing.css"],
         scripts=["core/html/sortable.js"],
         result=result,
         bins=bins,
-        plot=plot,
+        plot=_plot_reliability([(100 * confidence, 100 * accuracy) for confidence, accuracy, _ in bins]),
         percent=lambda value: "–" if value is None or not math.isfinite(value) else f"{value:.1%}",
     )
+
+
+def _plot_reliability(points: list[tuple[float, float]]) -> str:
+    """Return a plot of accuracy by confidence, or why there is none."""
+    lines = {"measured": points, "perfect calibration": [(0.0, 0.0), (100.0, 100.0)]}
+    marks = {"measured": [(x, y, y) for x, y in points]}
+    try:
+        return line_chart(lines, "accuracy", "confidence", percent=True, intervals=marks, legend_outside=True)
+    except MissingPackageError as error:
+        return str(error)

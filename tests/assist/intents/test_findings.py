@@ -6,16 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.assist.intents.examples import IntentExamples
-from turnwise.assist.intents.report import (
+from turnwise.assist.intents.findings import (
     MAX_ENTRIES,
-    CrossValidation,
-    compute_intent_metrics,
+    IntentPredictions,
     find_confident_mistakes,
     find_confusions,
     find_label_issues,
     find_overlaps,
     find_rejected,
 )
+from turnwise.assist.intents.testing import intent_results
+from turnwise.core.dialogue import OUT_OF_SCOPE
 
 
 def make_examples(labels: list[int], vectors: np.ndarray | None = None, seed: int = 0) -> IntentExamples:
@@ -25,81 +26,77 @@ def make_examples(labels: list[int], vectors: np.ndarray | None = None, seed: in
     return IntentExamples.from_pairs([(f"text {row}", "abcdefgh"[label]) for row, label in enumerate(labels)], unit)
 
 
-def make_result(probabilities: np.ndarray, rejected: list[bool] | None = None) -> CrossValidation:
-    rows = np.arange(len(probabilities))
-    rejections = np.zeros(len(rows), np.bool_) if rejected is None else np.array(rejected)
-    return CrossValidation(rows, probabilities, probabilities.max(1), rejections, np.empty(0, np.bool_))
+def make_predictions(
+    labels: list[int], probabilities: np.ndarray, rejected: list[bool] | None = None
+) -> IntentPredictions:
+    """Return predictions for distinct texts; label and decision are those of an out-of-scope text if out of range."""
+    classes = [f"{index:02}" for index in range(probabilities.shape[1])]
+    names = [*classes, OUT_OF_SCOPE]
+    best = probabilities.argmax(1)
+    decided = best if rejected is None else np.where(rejected, len(classes), best)
+    pairs = [(f"text {row}", names[label]) for row, label in enumerate(labels)]
+    return IntentPredictions(
+        classes, pairs, range(len(pairs)), np.array(labels), probabilities, probabilities.max(1), decided
+    )
 
 
 LABELS = st.lists(st.integers(0, 3), min_size=4, max_size=24).filter(lambda labels: len(set(labels)) > 1)
 
 
 @st.composite
-def classified_examples(draw: st.DrawFn) -> tuple[IntentExamples, CrossValidation]:
-    labels = sorted(draw(LABELS))
-    names = sorted(set(labels))
-    examples = make_examples([names.index(label) for label in labels])
+def classified_texts(draw: st.DrawFn) -> IntentPredictions:
+    """Texts of up to three intents, and out-of-scope texts (label 3)."""
+    labels = draw(LABELS)
     random = np.random.default_rng(draw(st.integers(0, 10_000)))
-    probabilities = random.dirichlet(np.full(len(names), 0.5), len(labels))
-    return examples, make_result(probabilities, (random.random(len(labels)) < 0.3).tolist())
+    probabilities = random.dirichlet(np.full(3, 0.5), len(labels))
+    return make_predictions(labels, probabilities, (random.random(len(labels)) < 0.3).tolist())
 
 
 # ---- metrics and confusions
 
 
-@given(classified_examples())
-def test_intent_metrics_match_a_restatement(case: tuple[IntentExamples, CrossValidation]) -> None:
-    examples, result = case
-    truth = [intent for _, intent in examples.pairs]
-    predictions = [examples.classes[place] for place in result.probabilities.argmax(1)]
-    for row in compute_intent_metrics(examples, result):
-        own = [place for place, intent in enumerate(truth) if intent == row.intent]
-        predicted = [place for place, intent in enumerate(predictions) if intent == row.intent]
-        assert row.examples == row.evaluated == len(own)
-        assert row.recall == pytest.approx(np.mean([predictions[place] == row.intent for place in own]))
-        assert row.rejected == pytest.approx(np.mean([result.rejected[place] for place in own]))
-        column = examples.classes.index(row.intent)
-        assert row.confidence == pytest.approx(np.mean([result.probabilities[place, column] for place in own]))
-        if predicted:
-            assert row.precision == pytest.approx(np.mean([truth[place] == row.intent for place in predicted]))
-        else:
-            assert np.isnan(row.precision)
-        wrong = [predictions[place] for place in own if predictions[place] != row.intent]
-        assert (
-            row.confused_with is None
-            if not wrong
-            else wrong.count(row.confused_with or "") == max(map(wrong.count, wrong))
-        )
+@given(classified_texts())
+def test_intent_results_match_a_restatement(predictions: IntentPredictions) -> None:
+    names = [*predictions.classes, OUT_OF_SCOPE]
+    truth, decided = [names[label] for label in predictions.labels], [names[label] for label in predictions.decided]
+    results = intent_results(predictions)
+    assert [each.intent for each in results] == [name for name in names if name in truth or name in decided]
+    for each in results:
+        own = [place for place, intent in enumerate(truth) if intent == each.intent]
+        correct = sum(decided[place] == each.intent for place in own)
+        assert (each.texts, each.predicted) == (len(own), decided.count(each.intent))
+        assert each.precision == (correct / each.predicted if each.predicted else None)
+        assert each.recall == (correct / len(own) if own else None)
+        assert each.rejected == (pytest.approx(np.mean(predictions.rejected[own])) if own else None)
+        wrong = [names[predictions.best[place]] for place in own if each.intent != OUT_OF_SCOPE]
+        wrong = [name for name in wrong if name != each.intent]
+        assert (each.confused_with is None) == (not wrong)
+        assert not wrong or wrong.count(str(each.confused_with)) == max(map(wrong.count, wrong))
 
 
-@given(classified_examples())
-def test_confusions_contain_every_mistake_once(case: tuple[IntentExamples, CrossValidation]) -> None:
-    examples, result = case
-    predictions = [examples.classes[place] for place in result.probabilities.argmax(1)]
-    wrong = [(intent, guess) for (_, intent), guess in zip(examples.pairs, predictions, strict=True) if intent != guess]
-    confusions = find_confusions(examples, result)
-    assert sum(each.first_as_second + each.second_as_first for each in confusions) == len(wrong)
+@given(classified_texts())
+def test_confusions_contain_every_mistake_once(predictions: IntentPredictions) -> None:
+    names = [*predictions.classes, OUT_OF_SCOPE]
+    wrong = []
+    for (_, intent), best, decided in zip(predictions.pairs, predictions.best, predictions.decided, strict=True):
+        guess = names[decided if intent == OUT_OF_SCOPE else best]  # abstention is ignored in scope
+        if guess != intent:
+            wrong.append((intent, guess))
+    confusions = find_confusions(predictions)
     sizes = [each.first_as_second + each.second_as_first for each in confusions]
-    assert sizes == sorted(sizes, reverse=True)
-    intent_of = dict(examples.pairs)
+    assert sum(sizes) == len(wrong) and sizes == sorted(sizes, reverse=True)
+    intent_of = dict(predictions.pairs)
     for each in confusions:
-        assert each.first < each.second
+        assert names.index(each.first) < names.index(each.second)
         assert each.first_as_second == wrong.count((each.first, each.second))
         assert each.second_as_first == wrong.count((each.second, each.first))
         assert 1 <= len(each.texts) <= 3 and {intent_of[text] for text in each.texts} <= {each.first, each.second}
 
 
 def test_long_lists_are_truncated() -> None:
-    classes = 9
-    vectors = np.ones((classes * 2, 2), np.float32) / np.sqrt(2)
-    examples = IntentExamples.from_pairs([(f"{row}", f"{row // 2}") for row in range(classes * 2)], vectors)
-    # everything is predicted as one of the next two intents
-    predictions = [(row // 2 + 1 + row % 2) % classes for row in range(classes * 2)]
-    confusions = find_confusions(examples, make_result(np.eye(classes)[predictions]))
-    assert len(confusions) == 18 < MAX_ENTRIES
-    many = IntentExamples.from_pairs([(f"{row}", f"{row // 2:02}") for row in range(80)], np.tile(vectors[:1], (80, 1)))
-    assert (
-        len(find_confusions(many, make_result(np.eye(40)[[(row // 2 + 1) % 40 for row in range(80)]]))) == MAX_ENTRIES
+    labels = [row // 2 for row in range(80)]
+    assert len(find_confusions(make_predictions(labels, np.eye(40)[[(each + 1) % 40 for each in labels]]))) == (
+        MAX_ENTRIES
     )
 
 
@@ -159,18 +156,22 @@ def test_planted_mistakes_are_found() -> None:
 
 def test_label_issues_have_their_input_row_and_report_duplicates() -> None:
     pairs = [("Stop it", "cancel"), ("drop the order", "cancel"), (" stop it ", "pause"), ("wait a bit", "pause")]
-    examples = IntentExamples.from_pairs(pairs, np.eye(4, dtype=np.float32))
     probabilities = np.array([[0.2, 0.8], [0.9, 0.1], [0.3, 0.7], [0.2, 0.8]])
-    (issue,) = find_label_issues(examples, make_result(probabilities), [40, 30, 20, 10])
+    labels, scores = np.array([0, 0, 1, 1]), probabilities.max(1)
+    predictions = IntentPredictions(["cancel", "pause"], pairs, [40, 30, 20, 10], labels, probabilities, scores, labels)
+    (issue,) = find_label_issues(predictions)
     assert (issue.row, issue.text, issue.intent, issue.proposed) == (40, "Stop it", "cancel", "pause")
     assert (issue.probability, issue.own_probability, issue.same_text) == (0.8, 0.2, True)
 
 
-def test_rejected_examples_are_sorted_by_score() -> None:
-    examples = make_examples([0, 0, 1, 1])
-    probabilities = np.array([[0.6, 0.4], [0.9, 0.1], [0.3, 0.7], [0.45, 0.55]])
-    rejected = find_rejected(examples, make_result(probabilities, [True, False, True, True]), [0, 1, 2, 3])
-    assert [(each.row, each.intent, each.score) for each in rejected] == [(3, "b", 0.55), (0, "a", 0.6), (2, "b", 0.7)]
+def test_rejected_texts_in_scope_are_sorted_by_score() -> None:
+    probabilities = np.array([[0.6, 0.4], [0.9, 0.1], [0.3, 0.7], [0.45, 0.55], [0.5, 0.5]])
+    rejected = find_rejected(make_predictions([0, 0, 1, 1, 2], probabilities, [True, False, True, True, True]))
+    assert [(each.row, each.intent, each.score) for each in rejected] == [
+        (3, "01", 0.55),
+        (0, "00", 0.6),
+        (2, "01", 0.7),
+    ]
 
 
 # ---- overlaps
@@ -187,7 +188,7 @@ def test_overlaps_match_a_restatement(labels: list[int], seed: int) -> None:
             sides = [np.flatnonzero(examples.labels == side) for side in (one, other)]
             if min(map(len, sides)) < 2:
                 continue
-            shares, chances, ways = [], [], []
+            fractions, chances, crossings = [], [], []
             for own, across in (sides, sides[::-1]):
                 crossed = 0
                 for row in own:
@@ -196,13 +197,13 @@ def test_overlaps_match_a_restatement(labels: list[int], seed: int) -> None:
                     )
                     if nearest in across:
                         crossed += 1
-                        ways.append({row, nearest})
-                shares.append(crossed / len(own))
+                        crossings.append({row, nearest})
+                fractions.append(crossed / len(own))
                 chances.append(len(across) / (len(own) + len(across) - 1))
-            if ways and not set.intersection(*ways):
+            if crossings and not set.intersection(*crossings):
                 expected[examples.classes[one], examples.classes[other]] = (
-                    min(1.0, sum(shares) / sum(chances)),
-                    len(ways),
+                    min(1.0, sum(fractions) / sum(chances)),
+                    len(crossings),
                 )
     overlaps = {(each.first, each.second): (each.overlap, each.crossing) for each in find_overlaps(examples)}
     assert overlaps.keys() == expected.keys()
