@@ -215,7 +215,7 @@ def stage_template_tokens(folder: Path) -> str:
 def stage_augment(folder: Path) -> str:
     from turnwise.corpus.slots.augmentation import augment
     from turnwise.corpus.slots.template_table import EntityBook
-    from turnwise.corpus.store import StoreWriter
+    from turnwise.corpus.storage.writing import StoreWriter
 
     corpus = _corpus(folder)
     with StoreWriter(folder / "augmented") as writer:
@@ -246,7 +246,7 @@ def _trained(folder: Path, *changes: str) -> str:
 
 def stage_near_duplicates(folder: Path) -> str:
     """Runs only with --only: it takes 0.6 ms per dialogue."""
-    from turnwise.corpus.hygiene import make_step
+    from turnwise.corpus.hygiene.steps import make_step
 
     step = make_step("near-duplicates")
     kept = sum(1 for _ in step(_corpus(folder)))

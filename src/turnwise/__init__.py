@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from turnwise.core.dialogue import Dialogue as Dialogue
     from turnwise.core.dialogue import Slot as Slot
     from turnwise.core.dialogue import Turn as Turn
-    from turnwise.corpus.importing import import_corpus as import_corpus
-    from turnwise.corpus.store import read_corpus as read_corpus
-    from turnwise.corpus.store import write_store as write_store
+    from turnwise.corpus.importing.pipeline import import_corpus as import_corpus
+    from turnwise.corpus.storage.corpus import read_corpus as read_corpus
+    from turnwise.corpus.storage.writing import write_store as write_store
     from turnwise.evaluation.runner import evaluate as evaluate
     from turnwise.models.encoder import Encoder as Encoder
     from turnwise.models.mteb_encoder import MtebEncoder as MtebEncoder
@@ -43,9 +43,9 @@ _HOMES = {
     "Selector": "turnwise.assist.responses.selector",
     "Slot": "turnwise.core.dialogue",
     "Turn": "turnwise.core.dialogue",
-    "import_corpus": "turnwise.corpus.importing",
-    "read_corpus": "turnwise.corpus.store",
-    "write_store": "turnwise.corpus.store",
+    "import_corpus": "turnwise.corpus.importing.pipeline",
+    "read_corpus": "turnwise.corpus.storage.corpus",
+    "write_store": "turnwise.corpus.storage.writing",
     "load_recipe": "turnwise.training.recipe",
     "train": "turnwise.training.loop",
     "evaluate": "turnwise.evaluation.runner",

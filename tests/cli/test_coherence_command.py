@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from turnwise.corpus.store import read_corpus
+from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
 from turnwise.models.coherence import check_corpus

@@ -11,7 +11,7 @@ from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.topic_dialogues import dialogues, topic
 from turnwise.cli import app
 from turnwise.core.errors import EncoderMismatchError, TurnwiseError
-from turnwise.corpus.store import StoreWriter
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.encoder import Encoder
 
 

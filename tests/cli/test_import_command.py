@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from turnwise.cli import app
-from turnwise.corpus.store import Store
+from turnwise.corpus.storage.store import Store
 
 runner = CliRunner()
 

@@ -157,7 +157,7 @@ def test_a_table_without_labelled_texts_is_rejected(tmp_path):
 
 
 def test_a_store_gives_its_turns_with_an_intent(sample_world):
-    from turnwise.corpus.store import read_corpus
+    from turnwise.corpus.storage.corpus import read_corpus
 
     store = sample_world(60)
     expected = [

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.stores import write_store
 from turnwise.assist.map.utterance_map import UtteranceMap
 from turnwise.core.text import normalise_text
-from turnwise.corpus.store import read_corpus
+from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.synthetic.sample import sample_dialogues
 
 

@@ -11,7 +11,8 @@ import pytest
 from turnwise.assist.map.utterance_map import UtteranceMap
 from turnwise.cli import serve
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.store import Store, write_store
+from turnwise.corpus.storage.store import Store
+from turnwise.corpus.storage.writing import write_store
 from turnwise.corpus.synthetic.sample import sample_dialogues
 
 Run = Callable[..., tuple[str, str]]

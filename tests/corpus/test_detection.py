@@ -8,8 +8,8 @@ import pytest
 
 from tests.helpers.layouts import BASES, LAYOUTS, Layout, csv_bytes, lay_out
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.detection import detect_format
-from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.importing.detection import detect_format
+from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.registry import READERS
 
 #: Training data with candidates or labels, and texts that the reader's tests make hard to recognise.

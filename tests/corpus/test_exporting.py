@@ -21,7 +21,7 @@ from turnwise.assist.intents.examples import read_labelled
 from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.exporting import CorpusFormat, ExportCounts, export_dialogues, labelled_dialogues
-from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.importing.pipeline import import_corpus
 
 CHATS = (
     Dialogue(

@@ -27,8 +27,8 @@ import pytest
 import turnwise
 from tests.helpers import HANG_SECONDS
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.download import MAX_PAUSE
-from turnwise.corpus.fetch import fetch
+from turnwise.corpus.fetching.download import MAX_PAUSE
+from turnwise.corpus.fetching.fetch import fetch
 from turnwise.corpus.registry import Download
 
 CONTENT = random.Random(1).randbytes(200_000)
@@ -631,7 +631,7 @@ def test_redirect_to_another_scheme_is_refused(remote: Remote, tmp_path: Path, l
 
 
 def test_no_other_command_imports_the_http_client() -> None:
-    program = "import sys, turnwise.corpus.importing, turnwise.cli.corpus; assert 'httpx' not in sys.modules"
+    program = "import sys, turnwise.corpus.importing.pipeline, turnwise.cli.corpus; assert 'httpx' not in sys.modules"
     environment = {**os.environ, "PYTHONPATH": str(Path(turnwise.__file__).parents[1])}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=HANG_SECONDS)
 
@@ -644,7 +644,7 @@ def run_and_kill(remote: Remote, name: str, destination: Path, what: str, done: 
     program = f"""
 import os, signal
 from pathlib import Path
-from turnwise.corpus.fetch import fetch
+from turnwise.corpus.fetching.fetch import fetch
 from turnwise.corpus.registry import Download
 def progress(what, done, total=None):
     if what.startswith({what!r}) and done >= {done}:

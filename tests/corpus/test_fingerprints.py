@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.corpus import fingerprints as fingerprints_module
-from turnwise.corpus.fingerprints import FingerprintBuckets, FingerprintIndex, FingerprintSet, text_fingerprint
+from turnwise.corpus.storage import fingerprints as fingerprints_module
+from turnwise.corpus.storage.fingerprints import FingerprintBuckets, FingerprintIndex, FingerprintSet, text_fingerprint
 
 #: Few places and short slices, so that tables grow and runs of taken places cross slices.
 SMALL = {"_INITIAL_BITS": 4, "_MOVE_SIZE": 64}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.helpers.strategies import dialogues
 from turnwise import Dialogue, Slot, Turn, import_corpus, read_corpus
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.holes import HolePolicy
-from turnwise.corpus.hygiene import LOG_STEPS, STEPS, CleaningStep, make_step, plan_steps
-from turnwise.corpus.masking import Masking
+from turnwise.corpus.hygiene.holes import HolePolicy
+from turnwise.corpus.hygiene.masking import Masking
+from turnwise.corpus.hygiene.steps import LOG_STEPS, STEPS, CleaningStep, make_step, plan_steps
 
 VALUES = {"minimum-turns": "=2", "maximum-turns": "=3", "maximum-words": "=2"}
 EVERY_STEP = [name + VALUES.get(name, "") for name in STEPS]

@@ -11,10 +11,10 @@ import pytest
 from turnwise import import_corpus, read_corpus
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.hygiene import make_step
-from turnwise.corpus.masking import Masker, Masking, Match
-from turnwise.corpus.personal_data import KINDS
-from turnwise.corpus.personal_data.phones import DEFAULT_REGIONS
+from turnwise.corpus.hygiene.masking import Masker, Masking, Match
+from turnwise.corpus.hygiene.personal_data import KINDS
+from turnwise.corpus.hygiene.personal_data.phones import DEFAULT_REGIONS
+from turnwise.corpus.hygiene.steps import make_step
 
 DATA = Path(__file__).parent / "personal_data"
 

@@ -7,9 +7,10 @@ import pytest
 
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.importing import import_corpus
-from turnwise.corpus.merging import merge_stores, plan_merge
-from turnwise.corpus.store import Store, write_store
+from turnwise.corpus.importing.merging import merge_stores, plan_merge
+from turnwise.corpus.importing.pipeline import import_corpus
+from turnwise.corpus.storage.store import Store
+from turnwise.corpus.storage.writing import write_store
 
 
 def _dialogue(name: str, *texts: str) -> Dialogue:

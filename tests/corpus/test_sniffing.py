@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.corpus.sniffing import SAMPLE_SIZE, TableDialect, detect_dialect, detect_encoding
+from turnwise.corpus.source.encodings import SAMPLE_SIZE, detect_encoding
+from turnwise.corpus.source.tables import TableDialect, detect_dialect
 
 GERMAN = "Können Sie mir helfen?\nDie Rückgabe klappt nicht\nSchöne Grüße\n"
 RUSSIAN = "Здравствуйте, где мой заказ?\nСейчас проверю, подождите минуту\n"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.splits import SplitPlan
+from turnwise.corpus.importing.splits import SplitPlan
 
 
 def test_random_division_keeps_the_percentages_and_depends_on_id_and_seed_only():

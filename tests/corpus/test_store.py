@@ -19,11 +19,12 @@ from tests.helpers.stores import write_store
 from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Turn, import_corpus, read_corpus
 from turnwise.core.errors import CorpusError
-from turnwise.corpus import rows as rows_module
-from turnwise.corpus import store as store_module
 from turnwise.corpus.readers.jsonl import to_json
-from turnwise.corpus.source import Rejection
-from turnwise.corpus.store import Corpus, Store, StoreWriter, require_speakers
+from turnwise.corpus.storage import rows as rows_module
+from turnwise.corpus.storage import writing as writing_module
+from turnwise.corpus.storage.corpus import Corpus
+from turnwise.corpus.storage.store import Rejection, Store, require_speakers
+from turnwise.corpus.storage.writing import StoreWriter
 
 
 def test_unknown_speakers_are_reported_with_the_known_ones(tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def test_round_trip(dialogues: list[Dialogue]) -> None:
 
 def test_round_trip_over_many_row_groups_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "GROUP_TURNS", 7)
-    monkeypatch.setattr(store_module, "FILE_GROUPS", 3)
+    monkeypatch.setattr(writing_module, "FILE_GROUPS", 3)
     dialogues = some(100)
     store = write(tmp_path / "store", dialogues)
     assert list(store) == dialogues
@@ -154,7 +155,7 @@ def test_interruption_between_commit_and_rejections_is_repaired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(store_module, "_finish_commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(writing_module, "finish_commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt), StoreWriter(tmp_path / "store") as writer:
             writer.write(some(1)[0])
             writer.reject(Rejection("file", 3, "turn", "the text is empty"))

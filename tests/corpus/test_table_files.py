@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, check_suffix, read_rows
+from turnwise.corpus.texts.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, check_suffix, read_rows
 
 #: Texts that each kind can hold, line ends and delimiters among them.
 some_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise import Dialogue, Slot, Turn
-from turnwise.corpus.hygiene import make_step
+from turnwise.corpus.hygiene.steps import make_step
 
 LEFT_AS_IS = "turns left as they were, since nothing would remain"
 

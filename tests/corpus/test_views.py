@@ -12,8 +12,8 @@ from tests.helpers.stores import write_store
 from tests.helpers.strategies import corpora
 from turnwise import Dialogue, Slot, Turn
 from turnwise.core.errors import CorpusError
-from turnwise.corpus import rows as rows_module
-from turnwise.corpus.store import Corpus, read_corpus
+from turnwise.corpus.storage import rows as rows_module
+from turnwise.corpus.storage.corpus import Corpus, read_corpus
 
 
 def stored(folder: Path, dialogues: list[Dialogue]) -> Corpus:

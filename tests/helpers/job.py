@@ -16,7 +16,7 @@ from torch import nn
 from tests.helpers import HANG_SECONDS
 from tests.helpers.processes import redirect_stderr, start
 from turnwise.core.errors import TurnwiseError
-from turnwise.corpus.store import read_corpus
+from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.training import checkpoint, distributed
 from turnwise.training.distributed import Processes
 from turnwise.training.loop import train

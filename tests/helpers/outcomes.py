@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.store import Store
+from turnwise.corpus.storage.store import Store
 
 
 @dataclass(frozen=True)

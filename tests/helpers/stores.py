@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from turnwise import Dialogue
-from turnwise.corpus.store import StoreWriter
+from turnwise.corpus.storage.writing import StoreWriter
 
 
 def write_store(folder: Path, dialogues: Iterable[Dialogue], **provenance: object) -> Path:

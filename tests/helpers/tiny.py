@@ -16,7 +16,8 @@ from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.corpus.storage.corpus import Corpus, read_corpus
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.distributed import Processes

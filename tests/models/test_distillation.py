@@ -21,7 +21,8 @@ from turnwise import evaluate
 from turnwise.cli import app
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import MissingPackageError, ModelError
-from turnwise.corpus.store import read_corpus, write_store
+from turnwise.corpus.storage.corpus import read_corpus
+from turnwise.corpus.storage.writing import write_store
 from turnwise.models import distillation as distilling
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.ragged import RaggedTokens

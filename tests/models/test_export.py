@@ -25,7 +25,7 @@ from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.tuning import TuningSettings
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import IntentError, MissingPackageError, ModelError
-from turnwise.corpus.store import read_corpus
+from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.models import export as export_module
 from turnwise.models.backbone import onnx_graph
 from turnwise.models.backbone.backbone import Backbone

@@ -9,7 +9,8 @@ import torch
 from tests.helpers.tiny import backbone, recipe, set_up_run
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import RecipeError, TurnwiseError
-from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.corpus.storage.corpus import Corpus, read_corpus
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.objectives.losses import symmetric_nt_xent
 from turnwise.objectives.pairs import Pairs
 from turnwise.training.loop import train

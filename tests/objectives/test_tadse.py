@@ -17,7 +17,8 @@ from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.core.dialogue import USER, Slot
 from turnwise.core.errors import CorpusError, TurnwiseError
 from turnwise.corpus.slots.template import SlotMarks, Template
-from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.corpus.storage.corpus import Corpus, read_corpus
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.compression import Compression
 from turnwise.objectives.tadse import TaDSE

@@ -16,7 +16,8 @@ from tests.helpers.tiny import backbone, recipe, set_up_run
 from tests.helpers.tiny import corpus as tiny_corpus
 from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.core.errors import TurnwiseError
-from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.corpus.storage.corpus import Corpus, read_corpus
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.objectives.losses import inverse_response_frequency, symmetric_nt_xent
 from turnwise.objectives.objective import Batch
 from turnwise.objectives.wmdc import WMDC

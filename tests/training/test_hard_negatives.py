@@ -11,7 +11,8 @@ import torch
 from tests.helpers.tiny import backbone, corpus, folder
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import ModelError
-from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.corpus.storage.corpus import Corpus, read_corpus
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.encoder import Encoder
 from turnwise.training import hard_negatives as hard_negatives_module
 from turnwise.training.disk_cache import TrainingCorpus

@@ -11,7 +11,7 @@ import pytest
 
 from turnwise import Dialogue, Encoder, Turn, load_recipe, read_corpus, train
 from turnwise.core.dialogue import USER
-from turnwise.corpus.store import StoreWriter
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.corpus.synthetic.sample_sets import write_sample
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
 from turnwise.evaluation.datasets.intents import load_intents

@@ -35,7 +35,7 @@ from tests.helpers.tiny import (
     weights,
 )
 from turnwise.core.errors import TrainingError, TurnwiseError
-from turnwise.corpus.store import Corpus
+from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder

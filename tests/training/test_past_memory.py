@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.helpers.tiny import backbone
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.corpus.storage.corpus import Corpus, read_corpus
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.registry import make_objective
 from turnwise.training import examples as examples_module
@@ -40,7 +41,7 @@ def test_tokens_and_examples_are_not_held_in_memory(tmp_path: Path, monkeypatch:
     """Five times the turns take hardly more memory; eight bytes for each of the 16,000 more turns would be 128 kB."""
     monkeypatch.setattr("turnwise.training.disk_cache.BATCH_DIALOGUES", 100)
     monkeypatch.setattr(examples_module, "_COPY_ROWS", 1_000)
-    monkeypatch.setattr("turnwise.corpus.rows.GROUP_TURNS", 1_000)
+    monkeypatch.setattr("turnwise.corpus.storage.rows.GROUP_TURNS", 1_000)
     tokenizer = Encoder.load(backbone(), device="cpu").backbone.tokenizer
     objectives = {"wmdc": make_objective("wmdc", {}), "dse": make_objective("dse", {"positives": "dropout"})}
     peaks = []

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tests.helpers.tiny import backbone, corpus, folder
 from turnwise.core.errors import RecipeError, TurnwiseError
-from turnwise.corpus.importing import import_corpus
-from turnwise.corpus.store import StoreWriter, read_corpus
+from turnwise.corpus.importing.pipeline import import_corpus
+from turnwise.corpus.storage.corpus import read_corpus
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.training.loop import train
 from turnwise.training.recipe import INHERITED, Recipe, from_tree, load_recipe
 from turnwise.training.recipe_files import packaged_recipes

@@ -12,7 +12,8 @@ from tests.helpers.tiny import backbone, corpus, recipe, set_up_run
 from turnwise import Reranker, train
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
 from turnwise.core.errors import DatasetError, RecipeError, TurnwiseError
-from turnwise.corpus.store import StoreWriter, read_corpus
+from turnwise.corpus.storage.corpus import read_corpus
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.evaluation.probe import make_probe
 
 CONTEXT, CANDIDATES = ["where is my parcel ?", "which one ?"], ["thank you", "the red one", "yes"]

@@ -17,7 +17,8 @@ import torch
 from tests.helpers.tiny import backbone, corpus, expect_close, recipe, resume, set_up_run, weights
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import TrainingError, TrainingInterruptedError
-from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.corpus.storage.corpus import Corpus, read_corpus
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.encoder import Encoder
 from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.loop import train

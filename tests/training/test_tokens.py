@@ -16,7 +16,8 @@ from tests.helpers.tiny import backbone, corpus, divided, recipe, set_up_run
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError, RecipeError, TurnwiseError
 from turnwise.corpus.stats import compute_corpus_stats
-from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.corpus.storage.corpus import Corpus, read_corpus
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.registry import make_objective
 from turnwise.training.disk_cache import TrainingCorpus

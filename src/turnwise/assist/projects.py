@@ -21,10 +21,11 @@ from turnwise.core.dialogue import SYSTEM, USER
 from turnwise.core.files import read_json, replacing, write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.core.project import Part, Project
-from turnwise.corpus.importing import import_corpus
-from turnwise.corpus.masking import Masking
-from turnwise.corpus.merging import MergePlan, merge_stores, plan_merge
-from turnwise.corpus.store import Store, is_store, read_corpus
+from turnwise.corpus.hygiene.masking import Masking
+from turnwise.corpus.importing.merging import MergePlan, merge_stores, plan_merge
+from turnwise.corpus.importing.pipeline import import_corpus
+from turnwise.corpus.storage.corpus import read_corpus
+from turnwise.corpus.storage.store import Store, is_store
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.vector_cache import VectorCache

@@ -14,11 +14,11 @@ import turnwise
 from turnwise.cli.options import AsJson, parse_key_values
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
-from turnwise.corpus.holes import HolePolicy
+from turnwise.corpus.hygiene.holes import HolePolicy
 
 if TYPE_CHECKING:
-    from turnwise.corpus.masking import Masking
-    from turnwise.corpus.store import Store
+    from turnwise.corpus.hygiene.masking import Masking
+    from turnwise.corpus.storage.store import Store
 
 #: In place of a reader: the one that fits.
 AUTO = "auto"
@@ -99,7 +99,7 @@ def import_command(
 
     `turnwise corpus import multiwoz data/multiwoz --out store --step merge-speakers --step minimum-turns=4`
     """
-    from turnwise.corpus.splits import SplitPlan
+    from turnwise.corpus.importing.splits import SplitPlan
 
     masking = _masking(region, mask_pattern, mask_list, mask_entities, pseudonyms)
     plan = SplitPlan.parse(split, split_by, split_seed) if split else None
@@ -137,7 +137,7 @@ def choose_reader(
     pairs = parse_key_values(list(settings or ()))
     if reader != AUTO:
         return reader, get_reader(reader).parse_options(pairs)
-    from turnwise.corpus.detection import detect_format
+    from turnwise.corpus.importing.detection import detect_format
 
     detection = detect_format(path, encoding)
     message(f"{path} fits the reader `{detection.reader}`: {detection.why}.")
@@ -148,7 +148,7 @@ def show_preview(reader: str, path: Path, steps: Sequence[str], **arguments: Any
     """Print the first three conversations of a log, masked if the steps mask them."""
     from tempfile import TemporaryDirectory
 
-    from turnwise.corpus.hygiene import is_mask
+    from turnwise.corpus.hygiene.steps import is_mask
 
     masks = list(filter(is_mask, steps))  # other steps may need the whole log
     with TemporaryDirectory() as folder:
@@ -198,7 +198,7 @@ def _masking(
     """Return how personal data is masked; None if no option asks for it."""
     if not (regions or patterns or lists or entities or pseudonyms):
         return None
-    from turnwise.corpus.masking import Masking, load_recogniser, read_list
+    from turnwise.corpus.hygiene.masking import Masking, load_recogniser, read_list
 
     return Masking(
         regions=regions or (),

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from turnwise.corpus.slots.detection import DetectorScore, SlotAgreement
     from turnwise.corpus.slots.detectors import Detector
     from turnwise.corpus.slots.template_table import EntityBook
-    from turnwise.corpus.store import Corpus, Store
+    from turnwise.corpus.storage.corpus import Corpus
+    from turnwise.corpus.storage.store import Store
 
 SlotStore = Annotated[Path, Argument(help="Store whose turns have slots.")]
 Split = Annotated[str | None, Option(help="Split to read; by default train, or everything if the store has no splits.")]
@@ -156,7 +157,7 @@ def detect_command(
     from turnwise.corpus.slots.detection import detect_store, open_test_split, score_detector
     from turnwise.corpus.slots.detectors import BuiltInDetector, SpacyDetector
     from turnwise.corpus.slots.template_table import EntityBook
-    from turnwise.corpus.store import Store
+    from turnwise.corpus.storage.store import Store
 
     learn_from = gazetteer or []
     data: dict[str, Any] = {}
@@ -188,7 +189,7 @@ def detect_command(
 
 
 def _check_speaker(stores: "Sequence[Store]", speaker: str | None) -> None:
-    from turnwise.corpus.store import require_speakers
+    from turnwise.corpus.storage.store import require_speakers
 
     require_speakers(stores, [] if speaker is None else [speaker])
 

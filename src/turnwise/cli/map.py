@@ -58,7 +58,7 @@ def map_command(
     require("pyarrow", "sklearn", extra="map")
     from turnwise.assist.map.utterance_map import UtteranceMap, check_output_folder
     from turnwise.core.dialogue import USER
-    from turnwise.corpus.store import require_speakers
+    from turnwise.corpus.storage.store import require_speakers
 
     if store is None and not speaker:
         speaker = [USER]

@@ -100,7 +100,7 @@ def embed_command(
             raise typer.BadParameter("needs --engine local", param_hint=name)
     options: dict[str, Any] = {"normalise": normalise, "max_length": max_length}
     if engine == "local":
-        from turnwise.corpus.text_sources import open_text_source
+        from turnwise.corpus.texts.text_sources import open_text_source
 
         texts = open_text_source(Path(source), column, split or (), speaker or ())
         from turnwise.assist.search.embedding import embed
@@ -193,7 +193,7 @@ def export_command(
         if name in corpus_options and value is not None and not corpus:
             raise typer.BadParameter("needs a store, named with --corpus", param_hint=name)
     require("torch", "pyarrow", extra="train")
-    from turnwise.corpus.store import require_speakers
+    from turnwise.corpus.storage.store import require_speakers
     from turnwise.models.distillation import sample_corpora
     from turnwise.models.export import CALIBRATION_TEXTS, export
 

@@ -51,8 +51,8 @@ def index_command(
     require("pyarrow", "lancedb", extra="serve")
     from turnwise.assist.responses.answers import read_answers
     from turnwise.core.errors import CorpusError
-    from turnwise.corpus.store import is_store, require_speakers
-    from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES
+    from turnwise.corpus.storage.store import is_store, require_speakers
+    from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES
 
     table = out or str(project_part("responses", "--out"))
     stores = [source for source in sources if is_store(source)]

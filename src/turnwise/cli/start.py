@@ -84,7 +84,7 @@ def _open_project(
     model: str | None,
 ) -> Project:
     """Return the project to build, with the given settings; raise an error if they differ from an existing one's."""
-    from turnwise.corpus.store import is_store
+    from turnwise.corpus.storage.store import is_store
 
     found = Project.find() if out is None else Project.load(out) if (out / DESCRIPTION).is_file() else None
     if log is None and found is None:
@@ -113,8 +113,8 @@ def _open_project(
 def _add_log(project: Project, log: Path) -> "LogAddition":
     """Import a log into a project, which is saved once it has conversations."""
     from turnwise.assist.projects import add_log, add_store, masking_of
-    from turnwise.corpus.hygiene import is_mask
-    from turnwise.corpus.store import Store, is_store
+    from turnwise.corpus.hygiene.steps import is_mask
+    from turnwise.corpus.storage.store import Store, is_store
 
     if is_store(log):
         if any(map(is_mask, project.steps)):
@@ -150,7 +150,7 @@ def _describe(project: Project, made: Sequence[str]) -> list[tuple[str, str]]:
     """Return what a project holds, and what to do next."""
     from turnwise.assist.map.utterance_map import DESCRIPTION as MAP_DESCRIPTION
     from turnwise.core.files import read_json
-    from turnwise.corpus.store import Store
+    from turnwise.corpus.storage.store import Store
 
     store, map_facts = Store(project.part("store")), read_json(project.part("map") / MAP_DESCRIPTION)
     contents = {

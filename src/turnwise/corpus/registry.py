@@ -15,9 +15,10 @@ import yaml
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError, did_you_mean
-from turnwise.corpus.holes import HolePolicy
-from turnwise.corpus.sniffing import DETECT
-from turnwise.corpus.source import CorpusCounts, CorpusSource
+from turnwise.corpus.hygiene.holes import HolePolicy
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.encodings import DETECT
+from turnwise.corpus.storage.store import CorpusCounts
 
 #: The file, in the folder of a download, with the checksums of all complete files.
 SUMS = "SHA256SUMS"

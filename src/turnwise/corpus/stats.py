@@ -18,10 +18,11 @@ from turnwise.core.errors import CorpusError
 from turnwise.core.plots import line_chart
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
-from turnwise.corpus.fingerprints import FingerprintBuckets
 from turnwise.corpus.readers.responses import read_candidates
-from turnwise.corpus.source import CorpusSource, Rejection
-from turnwise.corpus.store import Corpus
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.storage.corpus import Corpus
+from turnwise.corpus.storage.fingerprints import FingerprintBuckets
+from turnwise.corpus.storage.store import Rejection
 
 #: DSE takes a pair of consecutive turns if both have more words than this.
 DSE_WORDS = 3

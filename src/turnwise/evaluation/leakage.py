@@ -1,7 +1,7 @@
 """Leakage: which examples of a test set a model has seen in training.
 
-Trained models carry filters of their training texts and consecutive pairs (`turnwise.corpus.membership`). An example
-counts as seen
+Trained models carry filters of their training texts and consecutive pairs (`turnwise.corpus.overlap.training_data`).
+An example counts as seen
 
 - if its response followed the last turn of its context in training: candidates, questions and answers, inference, whose
   statement in question is the last turn;
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from turnwise.core.errors import DatasetError
-from turnwise.corpus.membership import HashedDialogues, Hashes, Mask, TrainingData, hash_dialogues
+from turnwise.corpus.overlap.training_data import HashedDialogues, Hashes, Mask, TrainingData, hash_dialogues
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import QuestionData
 from turnwise.evaluation.datasets.dataset import SplitData

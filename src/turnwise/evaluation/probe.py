@@ -10,7 +10,7 @@ from typing import cast
 from turnwise.core.errors import DatasetError
 from turnwise.core.types import SupportsEncode, SupportsScore
 from turnwise.corpus.readers.responses import Candidates
-from turnwise.corpus.store import is_store
+from turnwise.corpus.storage.store import is_store
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, candidate_datasets
 from turnwise.evaluation.datasets.intents import (
     IntentData,

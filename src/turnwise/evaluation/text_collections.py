@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import DatasetError
-from turnwise.corpus.overlap import TextCollection
-from turnwise.corpus.store import is_store, read_corpus
+from turnwise.corpus.overlap.overlap import TextCollection
+from turnwise.corpus.storage.corpus import read_corpus
+from turnwise.corpus.storage.store import is_store
 from turnwise.evaluation.datasets.candidates import QuestionData
 from turnwise.evaluation.datasets.conversations import ConversationData
 from turnwise.evaluation.datasets.dataset import SPLITS, Dataset

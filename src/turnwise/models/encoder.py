@@ -25,7 +25,7 @@ from turnwise.core.imports import without_garbage_collection
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
 from turnwise.core.vectors import normalise_vectors
-from turnwise.corpus.membership import TrainingData, save_training_data
+from turnwise.corpus.overlap.training_data import TrainingData, save_training_data
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, collect_tokens, run_tokenizer
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, token_batches

@@ -14,7 +14,7 @@ from turnwise.core.errors import ModelError
 from turnwise.core.imports import explain_missing_packages, import_object
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
 from turnwise.core.vectors import normalise_vectors
-from turnwise.corpus.membership import TrainingData
+from turnwise.corpus.overlap.training_data import TrainingData
 from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.source import Pooling, Runtime, is_reranker, locate_model
 from turnwise.models.encoder import COMPRESSION, Architecture, Encoder, Precision

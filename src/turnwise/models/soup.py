@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from turnwise.core.errors import ModelError
-from turnwise.corpus.membership import TrainingData
+from turnwise.corpus.overlap.training_data import TrainingData
 from turnwise.models.identity import tokenizer_definition
 from turnwise.models.reranker import Reranker
 from turnwise.models.trainable_encoder import TrainableEncoder

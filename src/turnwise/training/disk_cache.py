@@ -19,7 +19,7 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import replacing
 from turnwise.core.progress import Progress
-from turnwise.corpus.store import Corpus
+from turnwise.corpus.storage.corpus import Corpus
 
 #: Dialogues that are processed at a time.
 BATCH_DIALOGUES = 2_000

@@ -12,7 +12,7 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.fingerprints import FingerprintBuckets
+from turnwise.corpus.storage.fingerprints import FingerprintBuckets
 from turnwise.objectives.objective import Objective
 from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release
 from turnwise.training.tokens import TokenTable

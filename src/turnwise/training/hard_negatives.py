@@ -16,7 +16,7 @@ import torch
 from turnwise.core.dialogue import Turn
 from turnwise.core.files import sha256
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.store import Corpus
+from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.source import locate_model
 from turnwise.models.encoder import TOKENISE_BATCH, Encoder
 from turnwise.training.disk_cache import TrainingCorpus

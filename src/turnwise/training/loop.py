@@ -22,7 +22,7 @@ import torch
 from turnwise.core.errors import TrainingError, TrainingInterruptedError
 from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.store import Corpus
+from turnwise.corpus.storage.corpus import Corpus
 from turnwise.training.batches import prepare_ahead
 from turnwise.training.checkpoint import (
     BEST,

@@ -16,7 +16,7 @@ import yaml
 
 from turnwise.core.errors import RecipeError, TurnwiseError, did_you_mean
 from turnwise.core.options import OptionError, convert_option
-from turnwise.corpus.store import Store
+from turnwise.corpus.storage.store import Store
 from turnwise.models.backbone.inputs import RerankerTask
 from turnwise.models.backbone.source import Pooling
 from turnwise.objectives.objective import Objective

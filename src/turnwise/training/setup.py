@@ -13,7 +13,7 @@ from turnwise.core.errors import TrainingError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.corpus.slots.template_table import require_named_splits
-from turnwise.corpus.store import Corpus
+from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.inputs import WINDOW, RerankerTask
 from turnwise.models.backbone.language_head import LanguageHead, read_language_head, word_embeddings
 from turnwise.models.backbone.modules import PoolerLayer

@@ -18,8 +18,8 @@ from transformers import PreTrainedTokenizerBase
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
-from turnwise.corpus.fingerprints import FingerprintBuckets, FingerprintIndex, text_fingerprint
 from turnwise.corpus.slots.template import SlotMarks, Template
+from turnwise.corpus.storage.fingerprints import FingerprintBuckets, FingerprintIndex, text_fingerprint
 from turnwise.models.backbone.inputs import tokenise
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
 from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release

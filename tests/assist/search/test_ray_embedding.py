@@ -30,8 +30,8 @@ from turnwise.assist.search.parquet_blocks import ParquetCorpus, RowGroup, Table
 from turnwise.assist.search.ray_embedding import embed_on_ray
 from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.core.errors import CorpusError, MissingPackageError, SearchError
-from turnwise.corpus.store import StoreWriter
-from turnwise.corpus.text_sources import open_text_source
+from turnwise.corpus.storage.writing import StoreWriter
+from turnwise.corpus.texts.text_sources import open_text_source
 from turnwise.models.loading import load_model
 
 # ---- blocks
@@ -113,7 +113,7 @@ def store(folder: Path, dialogues: int = 30) -> Path:
 def test_store_is_read_as_by_the_local_engine(
     splits: list[str], speakers: list[str], size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turnwise.corpus.rows.GROUP_TURNS", 10)
+    monkeypatch.setattr("turnwise.corpus.storage.rows.GROUP_TURNS", 10)
     folder = store(tmp_path / "store")
     corpus = open_corpus(str(folder), splits=splits, speakers=speakers, block_rows=size)
     assert len(corpus.groups) > 5

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.outcomes import Outcome, outcome_of
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.importing.pipeline import import_corpus
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.layouts import json_bytes, jsonl_bytes, lay_out, parquet_bytes
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.importing.pipeline import import_corpus
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 

@@ -15,10 +15,10 @@ from tests.helpers.layouts import BASES, json_bytes, lay_out, lines_bytes
 from tests.helpers.outcomes import Outcome
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.readers.html_text import html_to_text
 from turnwise.corpus.registry import READERS
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 CHATS = ("slack", "teams", "discord", "whatsapp", "telegram")
 JSON_CHATS = tuple(reader for reader in CHATS if reader != "whatsapp")

@@ -12,7 +12,8 @@ from tests.helpers.layouts import lay_out, mail
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.registry import get_reader
-from turnwise.corpus.source import CorpusSource, Rejection
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.storage.store import Rejection
 
 ANN, BOB, HELP = "ann@example.org", "bob@example.net", "help@example.com"
 

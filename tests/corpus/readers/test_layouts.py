@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.layouts import BASES, LAYOUTS, Layout
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.registry import READERS
 
 

@@ -18,7 +18,7 @@ from tests.helpers.layouts import LAYOUTS, csv_bytes, jsonl_bytes, lay_out, parq
 from tests.helpers.outcomes import outcome_of
 from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.readers.jsonl import to_json
 from turnwise.corpus.readers.message_logs import ROLE_WORDS
 

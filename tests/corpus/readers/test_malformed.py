@@ -22,10 +22,10 @@ import pytest
 
 from tests.helpers.layouts import BASES, LAYOUTS, Layout, csv_bytes, jsonl_bytes, lay_out, parquet_bytes
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.registry import READERS
-from turnwise.corpus.sniffing import DETECT
-from turnwise.corpus.store import Store
+from turnwise.corpus.source.encodings import DETECT
+from turnwise.corpus.storage.store import Store
 
 MEGABYTE = 1_000_000
 DEEP = 100_000

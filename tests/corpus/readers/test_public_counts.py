@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.registry import READERS
-from turnwise.corpus.store import Store
+from turnwise.corpus.storage.store import Store
 
 
 @dataclass

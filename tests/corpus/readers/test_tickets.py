@@ -21,7 +21,8 @@ from tests.helpers.layouts import (
 from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.html_text import html_to_text
 from turnwise.corpus.registry import get_reader
-from turnwise.corpus.source import CorpusSource, Rejection
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.storage.store import Rejection
 
 ANN, BOB, CID = 900, 901, 902
 

@@ -19,7 +19,7 @@ from turnwise.core.errors import CorpusError
 from turnwise.corpus.slots.augmentation import augment, augment_store, pick_values, sample_combinations
 from turnwise.corpus.slots.template import Template
 from turnwise.corpus.slots.template_table import EntityBook
-from turnwise.corpus.store import Store
+from turnwise.corpus.storage.store import Store
 
 
 def switch(device: str, room: str, intent: str | None = "switch_on", speaker: str = "user") -> Turn:

@@ -13,7 +13,7 @@ from tests.helpers.annotated_turns import annotate, annotated_corpora, annotated
 from turnwise import Dialogue, Turn, read_corpus
 from turnwise.cli import app
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.slots.detection import detect_slots, detect_store, open_test_split, score_detector
 from turnwise.corpus.slots.detectors import BuiltInDetector, detector_from_json
 from turnwise.corpus.slots.gazetteer import Gazetteer

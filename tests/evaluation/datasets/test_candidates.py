@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
 from turnwise.core.errors import DatasetError
 from turnwise.corpus.readers.responses import Candidates
-from turnwise.corpus.store import StoreWriter
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.evaluation.datasets.candidates import (
     CANDIDATE_DATASETS,

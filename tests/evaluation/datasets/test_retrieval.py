@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from turnwise import Dialogue, Turn
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.store import StoreWriter, read_corpus
+from turnwise.corpus.storage.corpus import read_corpus
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.evaluation.datasets.retrieval import LabelledTurn, build_retrieval, labelled_turns, split_words
 
 TURNS = st.lists(

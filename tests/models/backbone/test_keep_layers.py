@@ -12,7 +12,8 @@ from transformers import PreTrainedModel
 from tests.helpers.families import FAMILIES, WORDS, plain_model, sequences
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import ModelError, RecipeError
-from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.corpus.storage.corpus import Corpus, read_corpus
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.backbone import backbone as backbone_module
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.ragged import Tokens

@@ -17,7 +17,8 @@ from tests.helpers.tiny import divided
 from turnwise.cli import app
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import ModelError
-from turnwise.corpus.store import Corpus, StoreWriter, read_corpus
+from turnwise.corpus.storage.corpus import Corpus, read_corpus
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.papers.baselines import word_vectors
 from turnwise.papers.baselines.glove import GloVe
 from turnwise.papers.baselines.word_vectors import Factors, count_pairs, frequent_words, train_word_vectors

@@ -20,7 +20,7 @@ from turnwise import evaluate
 from turnwise.cli.experiments import sweep_command
 from turnwise.core.errors import EvaluationError, RecipeError, TrainingError, TrainingInterruptedError
 from turnwise.core.registry import known_names
-from turnwise.corpus.store import Corpus, read_corpus
+from turnwise.corpus.storage.corpus import Corpus, read_corpus
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint

@@ -17,7 +17,7 @@ from tests.helpers.tiny import backbone, corpus, recipe
 from turnwise import evaluate
 from turnwise.cli.experiments import sweep_command
 from turnwise.core.errors import TrainingError
-from turnwise.corpus.store import Corpus
+from turnwise.corpus.storage.corpus import Corpus
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint

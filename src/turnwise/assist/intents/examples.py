@@ -11,7 +11,7 @@ from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
 from turnwise.core.text import normalise_text
 from turnwise.core.types import Vectors
-from turnwise.corpus.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, read_rows
+from turnwise.corpus.texts.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, read_rows
 
 Indices = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
@@ -133,7 +133,8 @@ def read_labelled(
     `text` and `intent` name the columns of a file (.csv, .tsv, .jsonl, .parquet).
     """
     if path.is_dir():
-        from turnwise.corpus.store import is_store, read_corpus
+        from turnwise.corpus.storage.corpus import read_corpus
+        from turnwise.corpus.storage.store import is_store
 
         if not is_store(path):
             suffixes = ", ".join(TABLE_SUFFIXES)

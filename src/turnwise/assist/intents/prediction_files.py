@@ -14,7 +14,7 @@ from turnwise.assist.intents.decision import Decision
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, read_rows
+from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES, read_rows
 
 #: Rows that are classified and written together.
 _CHUNK = 512

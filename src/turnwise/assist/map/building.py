@@ -17,7 +17,7 @@ from turnwise.core.files import write_atomic
 from turnwise.core.plots import write_chart
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
-from turnwise.corpus.store import Corpus
+from turnwise.corpus.storage.corpus import Corpus
 
 #: The page and the picture in a map's folder.
 PAGE, PICTURE = "map.html", "map.svg"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from turnwise.core.dialogue import SYSTEM, Dialogue, EncoderInput, Turn, context_turns, response_turns
 from turnwise.core.errors import SearchError
 from turnwise.core.text import normalise_text
-from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, read_rows
+from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES, read_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ from turnwise.core.errors import SearchError
 from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
-from turnwise.corpus.text_sources import TextSource
+from turnwise.corpus.texts.text_sources import TextSource
 from turnwise.models.loading import ModelUnderTest
 from turnwise.models.vector_cache import VectorCache, scale_to_device
 from turnwise.version import __version__

@@ -21,9 +21,10 @@ from pyarrow import fs
 
 from turnwise.assist.search.schema import rows_to_table
 from turnwise.core.errors import SearchError
-from turnwise.corpus.rows import dialogues_from_batch
-from turnwise.corpus.store import Store, is_store, read_corpus, require_speakers
-from turnwise.corpus.text_sources import TURN_COLUMNS, EncoderInput, columns_schema, turn_rows
+from turnwise.corpus.storage.corpus import read_corpus
+from turnwise.corpus.storage.rows import dialogues_from_batch
+from turnwise.corpus.storage.store import Store, is_store, require_speakers
+from turnwise.corpus.texts.text_sources import TURN_COLUMNS, EncoderInput, columns_schema, turn_rows
 
 #: Columns that are added to those of the input.
 ROW, VECTOR = "row", "vector"

@@ -18,7 +18,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.imports import EXTRAS
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.registry import get_reader
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.source import locate_model
 from turnwise.models.backbone.static_table import StaticTable

@@ -7,7 +7,7 @@ from typing import Any
 
 from turnwise.cli.benchmarks.common import best_times, schema_guided_folder
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.importing import import_corpus
+from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.version import describe_environment
 
 

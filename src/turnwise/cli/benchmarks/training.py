@@ -19,8 +19,10 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.importing import import_corpus
-from turnwise.corpus.store import Store, StoreWriter, read_corpus
+from turnwise.corpus.importing.pipeline import import_corpus
+from turnwise.corpus.storage.corpus import read_corpus
+from turnwise.corpus.storage.store import Store
+from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.source import locate_model
 from turnwise.models.trainable_encoder import TrainableEncoder

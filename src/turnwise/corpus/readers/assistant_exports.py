@@ -14,7 +14,7 @@ from turnwise.core.dialogue import OUT_OF_SCOPE, USER, Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.annotations import Span, require_text, slot_spans, split_of, utf16_spans
 from turnwise.corpus.readers.zip_exports import unpacked
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 _ES_PHRASES = re.compile(r"(.+)_usersays_([A-Za-z]+(?:-[A-Za-z0-9]+)*)\.json")
 _CX_PHRASES = "trainingPhrases"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.message_logs import Message, MessageLog
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: Hours without a message after which a session ends: it survives a lunch break or a meeting, but not a night.
 PAUSE = 6.0

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.message_logs import MessageSorter, SpeakerMapper
 from turnwise.corpus.readers.reply_trees import reply_chains
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 
 def read(

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 _SEPARATOR = " +++$+++ "
 

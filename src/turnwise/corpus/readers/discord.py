@@ -15,7 +15,7 @@ from turnwise.corpus.readers.json_fields import (
     require_time,
 )
 from turnwise.corpus.readers.zip_exports import unpacked
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: Types of messages that people or bots wrote: 20 and 23 answer commands. The others are events, such as Call.
 _WRITTEN = ("Default", "Reply", "20", "23")

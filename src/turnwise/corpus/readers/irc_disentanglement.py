@@ -20,7 +20,7 @@ import numpy as np
 
 from turnwise.core.dialogue import SYSTEM, Dialogue
 from turnwise.corpus.readers.annotations import split_of
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: Minimum number of turns of a thread: a reply and two before it.
 MIN_TURNS = 3

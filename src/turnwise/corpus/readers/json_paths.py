@@ -8,7 +8,8 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.message_logs import MessageLog
 from turnwise.corpus.readers.times import parse_time
-from turnwise.corpus.source import CorpusSource, parse_json
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.json_text import parse_json
 
 
 def read(

@@ -7,7 +7,7 @@ from typing import Any
 from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.annotations import Span
 from turnwise.corpus.readers.json_fields import require_list
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 
 def read(source: CorpusSource) -> Iterator[Dialogue]:

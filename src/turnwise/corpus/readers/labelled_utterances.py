@@ -8,7 +8,7 @@ from typing import Literal
 from turnwise.core.dialogue import USER, Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.annotations import parse_inline_slots, parse_slot_tags, require_text, slot_spans, split_of
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 _HWU_SPLITS = {"trainset": "train", "testset": "test"}
 _ALL_LOCALES = "all"

@@ -17,8 +17,8 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.files import sha256
 from turnwise.corpus.readers.html_text import html_to_text
 from turnwise.corpus.readers.message_logs import MessageLog
-from turnwise.corpus.sniffing import DETECT
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.encodings import DETECT
 
 #: The line before each message of an mbox file: a sender and a date.
 _FROM_LINE = re.compile(rb"From \S+ .*\d\d:\d\d")

@@ -10,7 +10,7 @@ from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, is_speaker, peer
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.source import CorpusSource, DialogueBuilder
+from turnwise.corpus.source.corpus_source import CorpusSource, DialogueBuilder
 
 _BATCH_SIZE = 10_000
 

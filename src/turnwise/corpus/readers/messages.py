@@ -8,7 +8,7 @@ from turnwise.core.dialogue import SYSTEM, USER, Dialogue, peer
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.annotations import split_of
 from turnwise.corpus.readers.parquet import read_parquet
-from turnwise.corpus.source import CorpusSource, DialogueBuilder
+from turnwise.corpus.source.corpus_source import CorpusSource, DialogueBuilder
 
 #: Where the list of messages is, unless it is named; the first one that a record has.
 _LISTS = ("messages", "conversations", "conversation", "dialog", "dialogue", "utterances")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.readers.annotations import act, find_spans
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 _SPEAKERS = {"user": USER, "agent": SYSTEM}
 _ACT = re.compile(r"\s*(\w+)\((.*)\)\s*", re.DOTALL)

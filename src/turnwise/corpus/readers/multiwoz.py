@@ -6,7 +6,8 @@ from typing import Literal
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.readers.annotations import act, split_of, strip_brackets, token_spans
-from turnwise.corpus.source import CorpusSource, parse_json
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.json_text import parse_json
 
 _TEXT, _JSON = "*_dialogues_*.txt", ("data.json", "train.json", "val.json", "test.json")
 

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from turnwise.core.dialogue import Dialogue, peer
 from turnwise.corpus.readers.annotations import split_of
-from turnwise.corpus.source import CSV_DELIMITERS, CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.tables import CSV_DELIMITERS
 
 _RELATIONS = {"0": "entailment", "1": "neutral", "2": "contradiction"}
 _FIELDS = (

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.files import sha256
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 
 def read_parquet(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from turnwise.core.dialogue import Dialogue, peer
 from turnwise.corpus.readers.annotations import split_of
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 _LINE = re.compile(r"(\d+) (.*)", re.DOTALL)
 _PERSONA = ("your persona:", "partner's persona:")

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.source import CSV_DELIMITERS, CorpusSource, parse_json
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.json_text import parse_json
+from turnwise.corpus.source.tables import CSV_DELIMITERS
 
 _PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz", "*.csv", "*.tsv")
 

@@ -11,7 +11,8 @@ from yaml.reader import ReaderError
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.readers.annotations import Span, require_text, slot_spans
-from turnwise.corpus.source import CorpusSource, parse_json
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.json_text import parse_json
 
 #: The keys of a file that this reader reads.
 _KEYS = ("nlu", "stories", "rules", "responses")

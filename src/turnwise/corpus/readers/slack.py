@@ -15,7 +15,7 @@ from turnwise.corpus.readers.json_fields import (
     require_time,
 )
 from turnwise.corpus.readers.zip_exports import unpacked
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 _DAYS = "????-??-??.json"
 _USERS = ("users.json", "org_users.json")

@@ -9,7 +9,7 @@ from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.message_logs import MessageLog
 from turnwise.corpus.readers.parquet import read_parquet
 from turnwise.corpus.readers.times import parse_time
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 
 def read(

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.readers.annotations import split_of
-from turnwise.corpus.source import CorpusSource, allow_long_csv_cells, parse_json
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.json_text import parse_json
+from turnwise.corpus.source.tables import allow_long_csv_cells
 
 _SPEAKERS = {"user": USER, "assistant": SYSTEM}
 _REWARD_SPEAKERS = {"user": USER, "agent": SYSTEM}

@@ -17,7 +17,7 @@ from turnwise.corpus.readers.json_fields import (
     require_time,
 )
 from turnwise.corpus.readers.zip_exports import unpacked
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: Types of messages with text in a personal export; RichText/Media_Video and the like have none, others are events.
 _WRITTEN = ("Text", "RichText", "RichText/Html")

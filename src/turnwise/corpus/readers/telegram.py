@@ -15,7 +15,7 @@ from turnwise.corpus.readers.json_fields import (
     require_time,
 )
 from turnwise.corpus.readers.zip_exports import unpacked
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: What a message without text consists of, by its `media_type`, then by the key that is present.
 _MEDIA_TYPES = {

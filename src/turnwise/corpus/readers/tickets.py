@@ -12,7 +12,8 @@ from typing import Any
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.readers.html_text import html_to_text
 from turnwise.corpus.readers.times import parse_time
-from turnwise.corpus.source import CorpusSource, parse_json
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.json_text import parse_json
 
 _PATTERNS = ("*.json", "*.jsonl", "*.ndjson", "*.json.gz", "*.jsonl.gz", "*.ndjson.gz")
 

@@ -10,7 +10,7 @@ from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.reply_trees import ReplyTrees, reply_chains
 from turnwise.corpus.readers.times import parse_time
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 _COLUMNS = ("tweet_id", "inbound", "created_at", "text", "in_response_to_tweet_id")
 _TIME_FORMAT = "%a %b %d %H:%M:%S %z %Y"

@@ -11,7 +11,7 @@ from typing import Literal
 from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.chat_sessions import NO_TEXT, PAUSE, ChatLog
 from turnwise.corpus.readers.zip_exports import unpacked
-from turnwise.corpus.source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource
 
 DateOrder = Literal["", "day-first", "month-first"]
 

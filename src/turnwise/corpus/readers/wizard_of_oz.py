@@ -5,7 +5,8 @@ from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.corpus.readers.annotations import act, find_spans, split_of
-from turnwise.corpus.source import CorpusSource, parse_json
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.json_text import parse_json
 
 _FRAMES_SPEAKERS = {"user": USER, "wizard": SYSTEM}
 _KVRET_SPEAKERS = {"driver": USER, "assistant": SYSTEM}

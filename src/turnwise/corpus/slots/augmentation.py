@@ -13,7 +13,6 @@ from turnwise.core.dialogue import USER, Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
-from turnwise.corpus.fingerprints import FingerprintSet, text_fingerprint
 from turnwise.corpus.slots.template_table import (
     EntityBook,
     TemplateTable,
@@ -21,7 +20,9 @@ from turnwise.corpus.slots.template_table import (
     open_training_split,
     require_slots,
 )
-from turnwise.corpus.store import Store, StoreWriter, derived_provenance
+from turnwise.corpus.storage.fingerprints import FingerprintSet, text_fingerprint
+from turnwise.corpus.storage.store import Store
+from turnwise.corpus.storage.writing import StoreWriter, derived_provenance
 
 
 def augment(

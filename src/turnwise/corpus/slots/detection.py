@@ -13,7 +13,9 @@ from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.detectors import Detector
 from turnwise.corpus.slots.template import non_overlapping_slots
 from turnwise.corpus.slots.template_table import iterate_turns
-from turnwise.corpus.store import Corpus, Store, StoreWriter, derived_provenance
+from turnwise.corpus.storage.corpus import Corpus
+from turnwise.corpus.storage.store import Store
+from turnwise.corpus.storage.writing import StoreWriter, derived_provenance
 
 #: Dialogues in memory at once, so that a detector can read many texts together.
 _BATCH = 512

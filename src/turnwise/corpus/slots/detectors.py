@@ -11,7 +11,7 @@ from turnwise.corpus.slots.gazetteer import Gazetteer
 from turnwise.corpus.slots.patterns import pattern_slots
 from turnwise.corpus.slots.template import non_overlapping_slots
 from turnwise.corpus.slots.template_table import open_training_split
-from turnwise.corpus.store import Corpus
+from turnwise.corpus.storage.corpus import Corpus
 
 #: Pipeline components of spaCy that entities do not need.
 _EXCLUDED = ["tagger", "morphologizer", "parser", "senter", "lemmatizer", "attribute_ruler", "textcat"]

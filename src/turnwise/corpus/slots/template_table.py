@@ -16,9 +16,10 @@ from pathlib import Path
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.core.text import normalise_text
-from turnwise.corpus.fingerprints import FingerprintIndex, FingerprintSet, text_fingerprint
 from turnwise.corpus.slots.template import Template, non_overlapping_slots
-from turnwise.corpus.store import Corpus, Store
+from turnwise.corpus.storage.corpus import Corpus
+from turnwise.corpus.storage.fingerprints import FingerprintIndex, FingerprintSet, text_fingerprint
+from turnwise.corpus.storage.store import Store
 
 
 def iterate_turns(corpus: Iterable[Dialogue], speaker: str | None) -> Iterator[tuple[Dialogue, Turn]]:

@@ -24,7 +24,8 @@ from turnwise.core.dialogue import OUT_OF_SCOPE, SYSTEM, USER, Dialogue, Slot, T
 from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.template import Template
-from turnwise.corpus.store import Store, StoreWriter, provenance
+from turnwise.corpus.storage.store import Store
+from turnwise.corpus.storage.writing import StoreWriter, provenance
 from turnwise.corpus.synthetic.conversation import CONTRADICTIONS, SampleConversation
 from turnwise.corpus.synthetic.sample import sample_dialogues, sample_split
 from turnwise.corpus.synthetic.world import (

@@ -18,7 +18,8 @@ from turnwise.core.errors import DatasetError
 from turnwise.corpus.readers import irc_disentanglement
 from turnwise.corpus.readers.question_answers import read as read_question_answers
 from turnwise.corpus.readers.responses import Candidates, read_candidates
-from turnwise.corpus.store import is_store, read_corpus
+from turnwise.corpus.storage.corpus import read_corpus
+from turnwise.corpus.storage.store import is_store
 from turnwise.corpus.synthetic.sample_sets import response_examples
 from turnwise.evaluation.datasets.conversations import ConversationData, conversation_datasets
 from turnwise.evaluation.datasets.dataset import (

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.corpus.store import read_corpus
+from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.evaluation.datasets.dataset import (
     Dataset,
     dataset_descriptions,

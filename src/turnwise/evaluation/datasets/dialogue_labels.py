@@ -14,7 +14,7 @@ from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn, peer
 from turnwise.corpus.readers.convlab import read_dstc2, read_gsim_m2m
-from turnwise.corpus.store import read_corpus
+from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.evaluation.datasets.dataset import (
     SPLITS,
     Dataset,

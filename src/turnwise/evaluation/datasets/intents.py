@@ -20,8 +20,8 @@ from turnwise.core.errors import DatasetError
 from turnwise.corpus.readers.annotations import Pieces, require_text, slot_spans
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.slots.template import Template
-from turnwise.corpus.source import CorpusSource
-from turnwise.corpus.store import Store, is_store
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.storage.store import Store, is_store
 from turnwise.evaluation.datasets.dataset import (
     SPLITS,
     Dataset,

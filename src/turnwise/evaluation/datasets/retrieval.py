@@ -20,7 +20,7 @@ import numpy.typing as npt
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.core.imports import explain_missing_packages
-from turnwise.corpus.store import read_corpus
+from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.evaluation.datasets.dataset import (
     Dataset,
     SplitData,

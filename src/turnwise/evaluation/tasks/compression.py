@@ -17,7 +17,7 @@ from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.corpus.slots.detectors import detector_from_json
 from turnwise.corpus.slots.template import SlotMarks
-from turnwise.corpus.store import Store
+from turnwise.corpus.storage.store import Store
 from turnwise.evaluation.datasets.intents import IntentData, load_intents
 from turnwise.evaluation.metrics import TEMPLATE_SHARE, Outcome
 from turnwise.evaluation.tasks.geometry import geometry

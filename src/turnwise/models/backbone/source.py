@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json, write_json, write_tensors
 from turnwise.core.model_names import MINILM, PACKAGED_MODELS, TURNWISE_SMALL, TURNWISE_SMALL_INT8, is_packaged
-from turnwise.corpus.membership import TrainingData
+from turnwise.corpus.overlap.training_data import TrainingData
 
 if TYPE_CHECKING:
     from torch import nn

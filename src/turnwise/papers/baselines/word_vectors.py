@@ -22,7 +22,7 @@ from turnwise.core.errors import ModelError
 from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
-from turnwise.corpus.store import Corpus
+from turnwise.corpus.storage.corpus import Corpus
 
 #: Number of words whose co-occurrences are counted at once.
 CHUNK_WORDS = 1 << 19

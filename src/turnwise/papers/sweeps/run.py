@@ -23,7 +23,7 @@ import yaml
 from turnwise.core.errors import TrainingError, TrainingInterruptedError, TurnwiseError
 from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.store import Corpus
+from turnwise.corpus.storage.corpus import Corpus
 from turnwise.evaluation.probe import make_probe
 from turnwise.evaluation.results import Results
 from turnwise.models.backbone.source import Pooling

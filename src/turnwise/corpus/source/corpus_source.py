@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import json
 import re
-import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -19,28 +18,23 @@ from dataclasses import dataclass, field
 from io import BufferedReader, RawIOBase, TextIOWrapper
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, Self, TypeVar
+from typing import IO, Any, Self, TypeVar
 
 from turnwise.core.dialogue import Dialogue, Slot, Turn, peer
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.holes import HolePolicy, apply_hole_policy
-from turnwise.corpus.sniffing import (
-    DETECT,
+from turnwise.corpus.hygiene.holes import HolePolicy, apply_hole_policy
+from turnwise.corpus.source.encodings import DETECT, detect_encoding, open_decompressed, read_sample
+from turnwise.corpus.source.json_text import parse_json
+from turnwise.corpus.source.tables import (
+    CSV_DELIMITERS,
     TableDialect,
+    allow_long_csv_cells,
     detect_dialect,
-    detect_encoding,
-    open_decompressed,
-    read_sample,
 )
-
-#: Characters of the source that a rejection quotes.
-EXCERPT_LENGTH = 200
+from turnwise.corpus.storage.store import EXCERPT_LENGTH, CorpusCounts, Rejection, RejectionKind
 
 #: Characters of a rejected row that are masked before it is cut to its excerpt.
 MASKED_LENGTH = 4_000
-
-#: Delimiters of table files by suffix.
-CSV_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 
 #: What a wrong type or a missing key raises while a reader takes a record apart.
 _RECORD_ERRORS = (KeyError, IndexError, TypeError, AttributeError, ValueError)
@@ -49,40 +43,6 @@ _WHITESPACE = re.compile(r"[ \t\n\r]*")
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
 _Record = TypeVar("_Record")
-_RejectionKind = Literal["file", "dialogue", "turn", "slot"]
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """A part of the source that is not in the store, and why."""
-
-    file: str
-    line: int | None
-    kind: _RejectionKind
-    reason: str
-    dialogue: str | None = None
-    text: str | None = None
-
-
-@dataclass(slots=True)
-class CorpusCounts:
-    """Dialogues and utterances."""
-
-    dialogues: int = 0
-    utterances: int = 0
-
-
-def parse_json(text: str) -> Any:
-    """Return the value of a JSON document; raise a ValueError where it is invalid."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        position = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
-        raise ValueError(f"not valid JSON: {error.msg}, {position}") from None
-    except ValueError as error:  # an integer with more digits than Python converts
-        raise ValueError(f"not valid JSON: {error}") from None
-    except RecursionError:
-        raise ValueError("the JSON is nested too deeply to be a dialogue") from None
 
 
 class _HashingFile(RawIOBase):
@@ -442,7 +402,7 @@ class CorpusSource:
         self,
         path: Path,
         line: int | None,
-        kind: _RejectionKind,
+        kind: RejectionKind,
         reason: str,
         *,
         dialogue: str | None = None,
@@ -542,7 +502,7 @@ class DialogueBuilder:
         slots.sort(key=lambda slot: (slot.start, slot.end, slot.name))
         return tuple(slots)
 
-    def _reject(self, kind: _RejectionKind, reason: str, text: object = None, line: int | None = None) -> None:
+    def _reject(self, kind: RejectionKind, reason: str, text: object = None, line: int | None = None) -> None:
         line = self._line if line is None else line
         self._source.reject(self.path, line, kind, reason, dialogue=self.id or None, text=text)
 
@@ -585,11 +545,6 @@ class DialogueBuilder:
 def _implied_delimiter(path: Path) -> str:
     suffixes = (suffix.lower() for suffix in reversed(path.suffixes))
     return next((CSV_DELIMITERS[suffix] for suffix in suffixes if suffix in CSV_DELIMITERS), ",")
-
-
-def allow_long_csv_cells() -> None:
-    """Lift the csv module's limit of 128 KiB for a cell, which may hold a whole e-mail; the setting is global."""
-    csv.field_size_limit(max(csv.field_size_limit(), sys.maxsize))
 
 
 def _quote(value: object, length: int = EXCERPT_LENGTH) -> str:

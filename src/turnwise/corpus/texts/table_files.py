@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.source import CSV_DELIMITERS, allow_long_csv_cells
+from turnwise.corpus.source.tables import CSV_DELIMITERS, allow_long_csv_cells
 
 #: Suffixes of files with columns.
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")

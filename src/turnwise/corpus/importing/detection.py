@@ -17,9 +17,9 @@ from turnwise.corpus.readers.json_paths import select
 from turnwise.corpus.readers.message_logs import ROLE_WORDS
 from turnwise.corpus.readers.times import parse_time
 from turnwise.corpus.readers.zip_exports import unpacked
-from turnwise.corpus.sniffing import DETECT
-from turnwise.corpus.source import CorpusSource
-from turnwise.corpus.store import is_store
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.encodings import DETECT
+from turnwise.corpus.storage.store import is_store
 
 #: Files of a folder that are looked at.
 _MAX_FILES = 2_000

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from turnwise.corpus.personal_data.check_digits import is_valid
-from turnwise.corpus.personal_data.context import (
+from turnwise.corpus.hygiene.personal_data.check_digits import is_valid
+from turnwise.corpus.hygiene.personal_data.context import (
     Span,
     compile_words,
     has_other_label,

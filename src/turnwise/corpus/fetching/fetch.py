@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 from turnwise.core.errors import CorpusError
 from turnwise.core.files import read_json, write_atomic
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.download import FileDownload
+from turnwise.corpus.fetching.download import FileDownload
 from turnwise.corpus.registry import OWN_SUFFIXES, SUMS, Download
 
 _LOCK = ".lock"

@@ -8,8 +8,8 @@ from typing import Any
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.source import Rejection
-from turnwise.corpus.store import REJECTED, Store, StoreWriter, provenance
+from turnwise.corpus.storage.store import REJECTED, Rejection, Store
+from turnwise.corpus.storage.writing import StoreWriter, provenance
 
 
 @dataclass(slots=True)

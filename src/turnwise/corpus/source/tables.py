@@ -1,77 +1,21 @@
-"""Detecting the encoding of a text file, and the delimiter and quoting of a table."""
+"""How the cells of a table are separated and quoted, and detecting it."""
 
-import codecs
 import csv
-import gzip
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
+
+from turnwise.corpus.source.encodings import SAMPLE_SIZE
 
 if TYPE_CHECKING:
     import _csv
 
-#: The bytes at the beginning of a file that are looked at.
-SAMPLE_SIZE = 1 << 18
-
-#: As the name of an encoding: to be detected for each file.
-DETECT = "detect"
-
-_BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-
-#: Encodings of text that is not UTF-8. Code pages for Latin script other than cp1252 cannot be distinguished from it.
-_OTHER_ENCODINGS = ["cp1252", "cp1251", "cp1253", "shift_jis", "gb18030", "big5", "euc_kr"]
-
-#: Bytes above 127 that a sample needs to tell these from each other.
-_MIN_EVIDENCE = 20
+#: Delimiters of table files by suffix.
+CSV_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 
 _DELIMITERS = (",", ";", "\t", "|")
-
-
-def open_decompressed(path: Path) -> IO[bytes]:
-    """Open a file for reading, decompressed if its name ends in .gz."""
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
-
-
-def read_sample(path: Path) -> bytes:
-    """Return the beginning of a file."""
-    with open_decompressed(path) as file:
-        return file.read(SAMPLE_SIZE)
-
-
-def detect_encoding(sample: bytes) -> str:
-    """Return the encoding of the text that begins with `sample`.
-
-    Text is UTF-8 if most lines with other characters than ASCII are valid UTF-8: a few damaged lines do not change the
-    encoding of a file.
-    """
-    for mark, encoding in _BYTE_ORDER_MARKS.items():
-        if sample.startswith(mark):
-            return encoding
-    even, odd = sample[::2].count(0), sample[1::2].count(0)
-    if max(even, odd) > len(sample) / 8 and min(even, odd) < max(even, odd) / 8:
-        return "utf-16-le" if odd > even else "utf-16-be"
-    lines = sample.splitlines()
-    if len(sample) == SAMPLE_SIZE:  # the last line may end within a character
-        del lines[-1:]
-    foreign = [line for line in lines if not line.isascii()]
-    if sum(map(_is_utf8, foreign)) * 2 >= len(foreign):
-        return "utf-8"
-    if sum(byte > 127 for line in foreign for byte in line) < _MIN_EVIDENCE:
-        return "cp1252"
-    from charset_normalizer import from_bytes
-
-    best = from_bytes(b"\n".join(foreign), cp_isolation=_OTHER_ENCODINGS).best()
-    return best.encoding if best else "cp1252"
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +82,8 @@ def _fit(dialect: TableDialect, sample: str, columns: Sequence[str]) -> tuple[in
         del widths[-1:]
     found = sum(column in header for column in columns)
     return found, len(header) > 1, sum(width == len(header) for width in widths) / max(1, len(widths))
+
+
+def allow_long_csv_cells() -> None:
+    """Lift the csv module's limit of 128 KiB for a cell, which may hold a whole e-mail; the setting is global."""
+    csv.field_size_limit(max(csv.field_size_limit(), sys.maxsize))

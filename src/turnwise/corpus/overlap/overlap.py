@@ -1,7 +1,7 @@
 """Overlaps of collections of texts: count shared texts and consecutive pairs, and remove what is shared from a store.
 
-As in `turnwise.corpus.membership`, texts that differ in case, punctuation or white space only count as equal, and those
-without words are ignored. Collections are compared by sets of 64-bit hashes.
+As in `training_data.py`, texts that differ in case, punctuation or white space only count as equal, and those without
+words are ignored. Collections are compared by sets of 64-bit hashes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,7 @@ import numpy as np
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.membership import (
+from turnwise.corpus.overlap.training_data import (
     DIALOGUES_PER_BLOCK,
     HashedDialogues,
     Hashes,
@@ -25,7 +25,8 @@ from turnwise.corpus.membership import (
     hash_blocks,
     hash_dialogues,
 )
-from turnwise.corpus.store import Store, StoreWriter, derived_provenance
+from turnwise.corpus.storage.store import Store
+from turnwise.corpus.storage.writing import StoreWriter, derived_provenance
 
 Item = TypeVar("Item")
 

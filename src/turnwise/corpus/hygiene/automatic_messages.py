@@ -19,7 +19,7 @@ import numpy as np
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.fingerprints import FingerprintBuckets, text_fingerprint
+from turnwise.corpus.storage.fingerprints import FingerprintBuckets, text_fingerprint
 
 MIN_WORDS = 5
 MIN_CONVERSATIONS = 20

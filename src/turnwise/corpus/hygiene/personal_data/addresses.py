@@ -4,8 +4,8 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterator
 
-from turnwise.corpus.personal_data.check_digits import is_valid
-from turnwise.corpus.personal_data.context import (
+from turnwise.corpus.hygiene.personal_data.check_digits import is_valid
+from turnwise.corpus.hygiene.personal_data.context import (
     Span,
     compile_words,
     has_other_label,

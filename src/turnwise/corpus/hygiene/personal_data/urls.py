@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from turnwise.corpus.personal_data.context import Span, compile_words, load_words
+from turnwise.corpus.hygiene.personal_data.context import Span, compile_words, load_words
 
 _END = r"[^\s<>\"|]*[^\s<>\"|.,;:!?)\]}'’”»…。、」*`]"
 _URL = re.compile(rf"(?:\b[a-z][a-z0-9+.-]{{0,30}}://|\bwww\.){_END}", re.IGNORECASE)

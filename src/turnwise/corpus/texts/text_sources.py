@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.core.files import sha256
-from turnwise.corpus.table_files import TEXT_FILE_SUFFIXES, check_suffix, read_rows
+from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES, check_suffix, read_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +73,8 @@ def columns_schema(columns: Sequence[str]) -> "pa.Schema":
 
 
 def _open_store(folder: Path, splits: Sequence[str], speakers: Sequence[str]) -> TextSource:
-    from turnwise.corpus.store import Store, is_store, read_corpus, require_speakers
+    from turnwise.corpus.storage.corpus import read_corpus
+    from turnwise.corpus.storage.store import Store, is_store, require_speakers
 
     if not is_store(folder):
         raise CorpusError(f"{folder} is a folder but not a store: import a log first, by `turnwise corpus import`")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from turnwise.corpus.personal_data.context import Span, compile_words, load_data, load_words, text_before
+from turnwise.corpus.hygiene.personal_data.context import Span, compile_words, load_data, load_words, text_before
 
 _MONTHS = "|".join(
     sorted({stem for stems in load_data("words.yaml")["months"].values() for stem in stems}, reverse=True)

@@ -12,14 +12,15 @@ from typing import Any
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.holes import HolePolicy
-from turnwise.corpus.hygiene import MASK, is_mask, make_step, plan_steps
-from turnwise.corpus.masking import Masker, Masking
+from turnwise.corpus.hygiene.holes import HolePolicy
+from turnwise.corpus.hygiene.masking import Masker, Masking
+from turnwise.corpus.hygiene.steps import MASK, is_mask, make_step, plan_steps
+from turnwise.corpus.importing.splits import SplitPlan
 from turnwise.corpus.registry import get_reader
-from turnwise.corpus.source import CorpusCounts, CorpusSource, Rejection
-from turnwise.corpus.splits import SplitPlan
-from turnwise.corpus.spool import spool
-from turnwise.corpus.store import Store, StoreWriter, provenance
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.storage.spool import spool
+from turnwise.corpus.storage.store import CorpusCounts, Rejection, Store
+from turnwise.corpus.storage.writing import StoreWriter, provenance
 
 #: Distinct rejection reasons that a manifest counts; `rejected.jsonl` has all of them.
 MAX_REASONS = 50

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.files import write_tensors
-from turnwise.corpus.fingerprints import text_fingerprint
+from turnwise.corpus.storage.fingerprints import text_fingerprint
 
 #: The file in a model folder.
 TRAINING_DATA = "training_data.safetensors"

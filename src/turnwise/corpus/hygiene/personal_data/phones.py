@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from turnwise.corpus.personal_data.check_digits import is_valid
-from turnwise.corpus.personal_data.context import (
+from turnwise.corpus.hygiene.personal_data.check_digits import is_valid
+from turnwise.corpus.hygiene.personal_data.context import (
     NUMBERED_LABEL,
     OTHER_NUMBER_WORDS,
     Finder,

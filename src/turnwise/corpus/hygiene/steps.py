@@ -1,8 +1,8 @@
 """Cleaning steps for dialogues on their way into a store, each with a report of its changes.
 
 A step maps a stream of dialogues to a stream. Most change the texts of a dialogue or drop it. If a step removes a turn,
-the turns around it were not consecutive: a hole policy (`turnwise.corpus.holes`) says what becomes of them, and by
-default the dialogue is split there. Limits on the words of a turn are for filtering training pairs, later. Slots move
+the turns around it were not consecutive: a hole policy (`holes.py`) says what becomes of them, and by default the
+dialogue is split there. Limits on the words of a turn are for filtering training pairs, later. Slots move
 with the text around them.
 """
 
@@ -19,18 +19,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.dialogue import Dialogue, Slot, Turn
+from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError, did_you_mean
-from turnwise.corpus.automatic_messages import DEFAULT_FRACTION, AutomaticMessages, message_form
-from turnwise.corpus.email_quotes import email_quote_edits
-from turnwise.corpus.fingerprints import FingerprintSet, text_fingerprint
-from turnwise.corpus.holes import HolePolicy, remove_turns
-from turnwise.corpus.markup import html_edits, markdown_edits
-from turnwise.corpus.masking import Masker, Masking
-from turnwise.corpus.personal_data import FINDERS
-from turnwise.corpus.source import EXCERPT_LENGTH
-from turnwise.corpus.spool import spool
-from turnwise.corpus.text_edits import Edit, edit_turn
+from turnwise.corpus.hygiene.automatic_messages import DEFAULT_FRACTION, AutomaticMessages, message_form
+from turnwise.corpus.hygiene.email_quotes import email_quote_edits
+from turnwise.corpus.hygiene.holes import HolePolicy, remove_turns
+from turnwise.corpus.hygiene.markup import html_edits, markdown_edits
+from turnwise.corpus.hygiene.masking import Masker, Masking
+from turnwise.corpus.hygiene.personal_data import FINDERS
+from turnwise.corpus.hygiene.text_edits import Edit, edit_turn
+from turnwise.corpus.storage.corpus import merge_speakers
+from turnwise.corpus.storage.fingerprints import FingerprintSet, text_fingerprint
+from turnwise.corpus.storage.spool import spool
+from turnwise.corpus.storage.store import EXCERPT_LENGTH
 
 #: Returns what remains of a dialogue: itself, changed or not, its parts, or nothing; counts its changes.
 Clean = Callable[[Dialogue, Counter[str]], Sequence[Dialogue]]
@@ -138,25 +139,6 @@ def _mask(masking: Masking) -> Clean:
 # ---- the turns of a dialogue
 
 
-def merge_speakers(dialogue: Dialogue) -> Dialogue:
-    """Merge consecutive turns of one speaker, and their labels."""
-    merged: list[Turn] = []
-    for turn in dialogue.turns:
-        if merged and merged[-1].speaker == turn.speaker:
-            merged[-1] = _join(merged[-1], turn)
-        else:
-            merged.append(turn)
-    return dialogue if len(merged) == len(dialogue.turns) else replace(dialogue, turns=tuple(merged))
-
-
-def _join(first: Turn, second: Turn) -> Turn:
-    text = f"{first.text} {second.text}"
-    shift = len(first.text) + 1
-    moved = (Slot(slot.name, slot.value, slot.start + shift, slot.end + shift) for slot in second.slots)
-    acts = tuple(dict.fromkeys(first.acts + second.acts))
-    return Turn(first.speaker, text, first.intent or second.intent, acts, (*first.slots, *moved))
-
-
 def _merge_speakers(dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
     merged = merge_speakers(dialogue)
     if merged is not dialogue:
@@ -201,7 +183,7 @@ _PART_NUMBER = re.compile(r"#(\d+)$")
 
 
 class AutomaticMessagesStep(CleaningStep):
-    """Removes the messages that software sends, by the rule of `turnwise.corpus.automatic_messages`.
+    """Removes the messages that software sends, by the rule of `turnwise.corpus.hygiene.automatic_messages`.
 
     All dialogues pass through a temporary file, since they are counted before the first one is cleaned. The changes
     list the most frequent messages, masked and with `#` for digits.

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from turnwise.core.errors import CorpusError
 from turnwise.core.imports import import_object
-from turnwise.corpus.personal_data import FINDERS, KINDS, TRIGGER
-from turnwise.corpus.personal_data.context import Finder, replace_lookalikes
-from turnwise.corpus.personal_data.phones import make_phone_finder
+from turnwise.corpus.hygiene.personal_data import FINDERS, KINDS, TRIGGER
+from turnwise.corpus.hygiene.personal_data.context import Finder, replace_lookalikes
+from turnwise.corpus.hygiene.personal_data.phones import make_phone_finder
 
 #: A named-entity recogniser: returns (start, end, label) for a text.
 EntityRecogniser = Callable[[str], Iterable[tuple[int, int, str]]]

@@ -1,0 +1,1 @@
+"""Downloading public corpora from their authors."""

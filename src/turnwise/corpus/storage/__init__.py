@@ -1,0 +1,1 @@
+"""The store: dialogues in Parquet files, written as a stream and read memory-mapped."""

@@ -1,0 +1,154 @@
+"""One or several stores read as one corpus: splits, samples and views."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import repeat
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from turnwise.core.dialogue import Dialogue, Slot, Turn
+from turnwise.core.errors import CorpusError
+from turnwise.corpus.storage.store import Store
+
+
+def merge_speakers(dialogue: Dialogue) -> Dialogue:
+    """Merge consecutive turns of one speaker, and their labels."""
+    merged: list[Turn] = []
+    for turn in dialogue.turns:
+        if merged and merged[-1].speaker == turn.speaker:
+            merged[-1] = _join(merged[-1], turn)
+        else:
+            merged.append(turn)
+    return dialogue if len(merged) == len(dialogue.turns) else replace(dialogue, turns=tuple(merged))
+
+
+def _join(first: Turn, second: Turn) -> Turn:
+    text = f"{first.text} {second.text}"
+    shift = len(first.text) + 1
+    moved = (Slot(slot.name, slot.value, slot.start + shift, slot.end + shift) for slot in second.slots)
+    acts = tuple(dict.fromkeys(first.acts + second.acts))
+    return Turn(first.speaker, text, first.intent or second.intent, acts, (*first.slots, *moved))
+
+
+def _describe_splits(found: Sequence[set[str]]) -> str:
+    names = sorted(set().union(*found))
+    return f"choose from {', '.join(names)}" if names else "the stores have no splits; leave the split out"
+
+
+class Corpus:
+    """One or several stores, read as one, in the given order; ids are unique within a store.
+
+    Args:
+        stores: the stores.
+        splits: the splits to read; None: all dialogues. Stores without splits are read completely if another one has
+            these splits.
+        fraction: the fraction of those dialogues to read, selected by a hash of their ids: a smaller one is a subset of
+            a larger one.
+        combine_turns: whether consecutive turns of one speaker are read as one turn.
+        min_turns: dialogues of fewer turns are left out; counted after turns are combined.
+    """
+
+    def __init__(
+        self,
+        stores: Sequence[Store],
+        splits: Sequence[str] | None = None,
+        fraction: float = 1.0,
+        combine_turns: bool = False,
+        min_turns: int = 1,
+    ):
+        if not stores:
+            raise CorpusError("name at least one store")
+        self.stores = tuple(stores)
+        self.splits = None if splits is None else tuple(splits)
+        self.fraction = fraction
+        self.combine_turns = combine_turns
+        self.min_turns = min_turns
+        if splits is not None:
+            found = [store.splits() for store in self.stores]
+            if not any(names & set(splits) for names in found):
+                raise CorpusError(f"no dialogue is in split {' or '.join(splits)}: {_describe_splits(found)}")
+            self._unsplit = {store.folder for store, names in zip(self.stores, found, strict=True) if not names}
+        else:
+            self._unsplit = set()
+
+    def __len__(self) -> int:
+        if self.splits is None and self.fraction == 1 and self.min_turns == 1:
+            return sum(len(store) for store in self.stores)
+        columns = ["id", "split"] if self.min_turns == 1 else ["id", "split", "speakers"]
+        return sum(self._count(store, batch) for store in self.stores for batch in store.batches(columns))
+
+    def _count(self, store: Store, batch: pa.RecordBatch) -> int:
+        """Return how many dialogues of a batch are read."""
+        ids, splits = (batch.column(name).to_pylist() for name in ("id", "split"))
+        selected = map(self._selects, repeat(store), ids, splits)
+        if self.min_turns == 1:
+            return sum(selected)
+        speakers = batch.column("speakers")
+        starts = speakers.offsets.to_numpy()[:-1]
+        counted = np.ones(len(speakers.values), np.int64)  # 0 for a turn that is combined with the one before
+        if self.combine_turns:
+            codes = speakers.values.indices.to_numpy()
+            counted[1:] = codes[1:] != codes[:-1]
+            counted[starts] = 1
+        long_enough = np.add.reduceat(counted, starts) >= self.min_turns
+        return sum(is_long and is_selected for is_long, is_selected in zip(long_enough.tolist(), selected, strict=True))
+
+    def __iter__(self) -> Iterator[Dialogue]:
+        for store in self.stores:
+            yield from self.read(store)
+
+    def read(self, store: Store) -> Iterator[Dialogue]:
+        """Iterate over the dialogues of one of the stores."""
+        for dialogue in store:
+            if self._selects(store, dialogue.id, dialogue.split):
+                combined = merge_speakers(dialogue) if self.combine_turns else dialogue
+                if len(combined.turns) >= self.min_turns:
+                    yield combined
+
+    def _selects(self, store: Store, dialogue_id: str, split: str | None) -> bool:
+        if self.splits is not None and split not in self.splits and store.folder not in self._unsplit:
+            return False
+        if self.fraction == 1:
+            return True
+        return int.from_bytes(hashlib.blake2b(dialogue_id.encode(), digest_size=8).digest()) < self.fraction * (1 << 64)
+
+    def sample(self, fraction: float) -> "Corpus":
+        """Return a view of a fraction of the dialogues; raise a CorpusError if none is left."""
+        if fraction == 1:
+            return self
+        view = Corpus(self.stores, self.splits, self.fraction * fraction, self.combine_turns, self.min_turns)
+        if not len(view):
+            raise CorpusError(f"a fraction of {fraction:g} of {len(self)} dialogues is none: use a larger one")
+        return view
+
+    def prepare(self, combine_turns: bool = False, min_turns: int = 1) -> "Corpus":
+        """Return a view with consecutive turns of one speaker combined, and without dialogues of few turns.
+
+        Texts are joined by a space, slots move with them, acts are kept without duplicates, and the first intent stays.
+        The conditions of this corpus still hold; turns are counted after they are combined, whichever was requested
+        first. Raise a CorpusError if no dialogue is left.
+        """
+        conditions = (self.combine_turns or combine_turns, max(self.min_turns, min_turns))
+        if conditions == (self.combine_turns, self.min_turns):
+            return self
+        view = Corpus(self.stores, self.splits, self.fraction, *conditions)
+        if not len(view):
+            combined = ", once consecutive turns of one speaker are combined" if view.combine_turns else ""
+            raise CorpusError(
+                f"none of {len(self)} dialogues has {view.min_turns} turns or more{combined}: require fewer"
+            )
+        return view
+
+
+def read_corpus(*stores: Path | str, splits: Sequence[str] | None = None) -> Corpus:
+    """Open one or several stores as one corpus of dialogues, all of them or those of some splits.
+
+    Example:
+        >>> corpus = read_corpus("stores/multiwoz", "stores/our-logs")  # doctest: +SKIP
+        >>> for dialogue in corpus:  # doctest: +SKIP
+        ...     ...
+    """
+    return Corpus([Store(store) for store in stores], splits)

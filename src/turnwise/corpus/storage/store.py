@@ -1,0 +1,130 @@
+"""The store: dialogues in Parquet, written as a stream, read memory-mapped, and replaced completely or not at all.
+
+A store is a folder:
+
+- `manifest.json` says where the store comes from and which files belong to it. Its atomic rename is the commit:
+  everything it lists is on disk by then. Files that it does not list are left over from an interrupted import and are
+  ignored.
+- `dialogues-GENERATION-NNNNN.parquet`: a row per dialogue, its turns in parallel lists. Slot values are not stored;
+  they are the text between the slot's offsets. The generation is a hash of the contents: equal dialogues make equal
+  stores.
+- `rejected.jsonl`: what the import left out, with file, line and reason.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from turnwise.core.dialogue import Dialogue
+from turnwise.core.errors import CorpusError, did_you_mean
+from turnwise.core.files import read_json
+from turnwise.corpus.storage.rows import dialogues_from_batch
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+REJECTED = "rejected.jsonl"
+
+#: Characters of the source that a rejection quotes.
+EXCERPT_LENGTH = 200
+
+#: What a rejection concerns.
+RejectionKind = Literal["file", "dialogue", "turn", "slot"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A part of the source that is not in the store, and why."""
+
+    file: str
+    line: int | None
+    kind: RejectionKind
+    reason: str
+    dialogue: str | None = None
+    text: str | None = None
+
+
+@dataclass(slots=True)
+class CorpusCounts:
+    """Dialogues and utterances."""
+
+    dialogues: int = 0
+    utterances: int = 0
+
+
+class Store:
+    """A store on disk; iterating yields its dialogues in order, with one row group in memory at a time."""
+
+    def __init__(self, folder: Path | str):
+        self.folder = Path(folder)
+        path = self.folder / MANIFEST
+        if not is_store(self.folder):
+            raise CorpusError(
+                f"{self.folder} is not a store: it has no {MANIFEST} (make one: turnwise corpus import …)"
+            )
+        try:
+            self.manifest: dict[str, Any] = read_json(path)
+            self.manifest["format"], self.manifest["generation"], self.manifest["files"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorpusError(f"{path} is damaged ({error!r}): import the corpus again into another folder") from None
+        if self.manifest["format"] != FORMAT:
+            raise CorpusError(
+                f"{self.folder} has store format {self.manifest['format']}, this turnwise reads format {FORMAT}:"
+                " import the corpus again"
+            )
+        finish_commit(self.folder, self.manifest["generation"])
+
+    def __len__(self) -> int:
+        return int(self.manifest["dialogues"])
+
+    def __iter__(self) -> Iterator[Dialogue]:
+        for batch in self.batches():
+            yield from dialogues_from_batch(batch)
+
+    def splits(self) -> set[str]:
+        """Return the splits of the dialogues."""
+        names = {name for batch in self.batches(["split"]) for name in batch.column("split").unique().to_pylist()}
+        return names - {None}
+
+    def speakers(self) -> set[str]:
+        """Return the speakers of the turns."""
+        columns = (batch.column("speakers").flatten() for batch in self.batches(["speakers"]))
+        return {name for column in columns for name in column.unique().to_pylist()}
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as Arrow record batches, with all columns or some: for counting without creating objects."""
+        for file in self.manifest["files"]:
+            path = self.folder / file["name"]
+            try:
+                # pre_buffer would keep all row groups in memory until the file is closed
+                with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as parquet:
+                    for group in range(parquet.num_row_groups):
+                        yield from parquet.read_row_group(group, columns=columns).to_batches()
+            except FileNotFoundError:
+                raise CorpusError(f"{path} is missing, though the manifest lists it: import the corpus again") from None
+            except pa.ArrowInvalid as error:
+                raise CorpusError(f"{path} is damaged ({error}): import the corpus again") from None
+
+
+def require_speakers(stores: Sequence[Store], speakers: Sequence[str]) -> None:
+    """Raise a CorpusError if there is a speaker, such as a mistyped one, who has no turn in any of the stores."""
+    known: set[str] = set().union(*(store.speakers() for store in stores)) if speakers else set()
+    for name in speakers:
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none: no store is given"
+            raise CorpusError(f"no turn is of the speaker {name!r}: choose from {names}.{did_you_mean(name, known)}")
+
+
+def is_store(folder: Path) -> bool:
+    """Return whether a folder is a store."""
+    return (folder / MANIFEST).is_file()
+
+
+def finish_commit(folder: Path, generation: str) -> None:
+    """Give the rejections of the committed import their name, in case it was killed right after the commit."""
+    pending = folder / f"{REJECTED}.{generation}"
+    if pending.exists():
+        pending.replace(folder / REJECTED)

@@ -1,0 +1,1 @@
+"""Tables and collections of texts in files."""
