@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.corpus.readers.annotations import parse_inline_slots, parse_slot_tags, slot_spans
+from turnwise.corpus.readers.shared.annotations import parse_inline_slots, parse_slot_tags, slot_spans
 
 WORD = st.text("abcdé五点", min_size=1, max_size=4)
 NAME = st.sampled_from(["time", "pet.name", "list_name"])

@@ -16,7 +16,7 @@ from tests.helpers.outcomes import Outcome
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.pipeline import import_corpus
-from turnwise.corpus.readers.html_text import html_to_text
+from turnwise.corpus.readers.shared.html_text import html_to_text
 from turnwise.corpus.registry import READERS
 from turnwise.corpus.source.corpus_source import CorpusSource
 

@@ -20,7 +20,7 @@ from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.readers.jsonl import to_json
-from turnwise.corpus.readers.message_logs import ROLE_WORDS
+from turnwise.corpus.readers.shared.speakers import ROLE_WORDS
 
 COLUMNS = ("conversation", "speaker", "text", "time")
 

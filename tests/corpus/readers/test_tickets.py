@@ -19,7 +19,7 @@ from tests.helpers.layouts import (
     zendesk_comment,
 )
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.readers.html_text import html_to_text
+from turnwise.corpus.readers.shared.html_text import html_to_text
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.storage.store import Rejection
@@ -156,13 +156,13 @@ def test_message_without_text_splits_the_ticket(comment: dict, left_out: str, tm
         ({"body": "Hm", "public": True}, "'author_id' is missing"),
         (zendesk_comment(BOB, "Hm", 1, author_id=[1]), "'author_id' must be a number or a text"),
         (zendesk_comment(BOB, "Hm", 1, author_id=True), "'author_id' must be a number or a text"),
-        (zendesk_comment(BOB, "Hm", 1, public="yes"), "'public' is a str, not a bool"),
+        (zendesk_comment(BOB, "Hm", 1, public="yes"), "'public' is a str, not true or false"),
         ({"author_id": BOB, "body": "Hm"}, "'public' is missing"),
         ({"author_id": BOB, "public": True}, "'plain_body' or 'body' or 'html_body' is missing"),
         (zendesk_comment(BOB, "Hm", 1, body=5), "'body' is a int, not a string"),
-        (zendesk_comment(BOB, "Hm", 1, created_at="noonish"), "'created_at' is not a time: 'noonish'"),
-        (zendesk_comment(BOB, "Hm", 1, created_at=10**400), "'created_at' is not a time"),
-        (zendesk_comment(BOB, "Hm", 1, type=5), "'type' is a int, not a str"),
+        (zendesk_comment(BOB, "Hm", 1, created_at="noonish"), "'created_at': cannot parse the time 'noonish'"),
+        (zendesk_comment(BOB, "Hm", 1, created_at=10**400), "'created_at': cannot parse the time"),
+        (zendesk_comment(BOB, "Hm", 1, type=5), "'type' is a int, not a string"),
         (zendesk_comment(BOB, "", 1, html_body="<![x[Hm]]>"), "the HTML cannot be parsed"),
         (zendesk_comment(BOB, "Hm\0", 1), "the text contains a NUL character"),
     ],
@@ -324,9 +324,9 @@ def test_intercom_missing_text_splits(missing: dict, left_out: str, tmp_path: Pa
     [
         ("Hm", "expected an object with 'part_type', got a str"),
         ({"body": "Hm"}, "'part_type' is missing"),
-        (part("comment", "user", "Hm", 2, author=None), "'author' is a NoneType, not a dict"),
+        (part("comment", "user", "Hm", 2, author=None), "'author' is a NoneType, not an object"),
         (part("comment", "ghost", "Hm", 2), "unknown author type 'ghost': expected user, lead, contact, admin"),
-        (part("comment", "user", "Hm", 2, created_at=[]), "'created_at' is not a time"),
+        (part("comment", "user", "Hm", 2, created_at=[]), "'created_at' is a list, not a time"),
         (part("comment", "user", "Hm", 2, body={}), "'body' is a dict, not a string"),
     ],
 )
@@ -381,7 +381,7 @@ def test_freshdesk_private_notes(tmp_path: Path, try_import: Callable):
         (None, "expected an object with 'created_at', got a NoneType"),
         ({"body_text": "Hm", "incoming": True}, "'private' is missing"),
         ({"body_text": "Hm", "private": False}, "'incoming' is missing"),
-        ({"body_text": "Hm", "private": 0, "incoming": True}, "'private' is a int, not a bool"),
+        ({"body_text": "Hm", "private": 0, "incoming": True}, "'private' is a int, not true or false"),
         ({"private": False, "incoming": True}, "'body_text' or 'body' is missing"),
     ],
 )

@@ -14,9 +14,9 @@ from pyarrow import ArrowException
 
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.json_paths import select
-from turnwise.corpus.readers.message_logs import ROLE_WORDS
-from turnwise.corpus.readers.times import parse_time
-from turnwise.corpus.readers.zip_exports import unpacked
+from turnwise.corpus.readers.shared.files import unpacked
+from turnwise.corpus.readers.shared.speakers import ROLE_WORDS
+from turnwise.corpus.readers.shared.times import parse_time
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.encodings import DETECT
 from turnwise.corpus.storage.store import is_store

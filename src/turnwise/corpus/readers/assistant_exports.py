@@ -12,8 +12,9 @@ from typing import Any
 
 from turnwise.core.dialogue import OUT_OF_SCOPE, USER, Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.readers.annotations import Span, require_text, slot_spans, split_of, utf16_spans
-from turnwise.corpus.readers.zip_exports import unpacked
+from turnwise.corpus.readers.shared.annotations import Span, slot_spans, split_of, utf16_spans
+from turnwise.corpus.readers.shared.fields import require_integer, require_text
+from turnwise.corpus.readers.shared.files import unpacked
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 _ES_PHRASES = re.compile(r"(.+)_usersays_([A-Za-z]+(?:-[A-Za-z0-9]+)*)\.json")
@@ -234,20 +235,13 @@ def _read_luis_utterance(
 
 def _luis_span(entity: Any) -> Span:
     name, role = require_text(entity, "entity"), entity.get("role")
-    start, last = _require_offset(entity, "startPos"), _require_offset(entity, "endPos")
+    start, last = require_integer(entity, "startPos"), require_integer(entity, "endPos")
     return (f"{name}.{role}" if role else name), start, last + 1
 
 
 def _clu_span(entity: Any) -> Span:
-    start = _require_offset(entity, "offset")
-    return require_text(entity, "category"), start, start + _require_offset(entity, "length")
-
-
-def _require_offset(entity: Any, key: str) -> int:
-    value = entity[key]
-    if type(value) is not int:  # a bool is an int to isinstance
-        raise TypeError(f"{key!r} must be an integer, got {type(value).__name__}")
-    return value
+    start = require_integer(entity, "offset")
+    return require_text(entity, "category"), start, start + require_integer(entity, "length")
 
 
 # ---- shared

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from turnwise.core.dialogue import USER, Dialogue, peer
-from turnwise.corpus.readers.annotations import require_text
+from turnwise.corpus.readers.shared.fields import require_text
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: Separates the turns of a message that is a conversation history.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.readers.annotations import act, split_of, token_spans
+from turnwise.corpus.readers.shared.annotations import act, split_of, token_spans
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: Acts by a dialogue's original id and the index of the utterance.

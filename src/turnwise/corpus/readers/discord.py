@@ -5,16 +5,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.readers.chat_sessions import BOT, NO_TEXT, PAUSE, ChatLog, event_name
-from turnwise.corpus.readers.json_fields import (
-    optional_id,
-    optional_object,
-    optional_text,
-    require_name,
-    require_object,
-    require_time,
-)
-from turnwise.corpus.readers.zip_exports import unpacked
+from turnwise.corpus.readers.shared.chat_exports import BOT, NO_TEXT, PAUSE, ChatExport
+from turnwise.corpus.readers.shared.fields import first_name, optional, optional_id, require_object, require_time
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: Types of messages that people or bots wrote: 20 and 23 answer commands. The others are events, such as Call.
@@ -48,45 +40,36 @@ def read(
         bots: messages of bots are the system's, or left out: 'skip'.
         speakers: user names and their roles: 'anna=system,*=user'; others are numbered.
     """
-    with unpacked(source, "*.json"):
-        log = ChatLog(source, speakers, pause)
-        for path in source.files("*.json"):
-            _read_channel(log, source, path, bots)
-        yield from log.dialogues()
+    return _DiscordExport(source, speakers, pause, bots).read()
 
 
-def _read_channel(log: ChatLog, source: CorpusSource, path: Path, bots: str) -> None:
-    conversation = source.relative_name(path).removesuffix(".json")
-    is_export, rejected = False, source.rejected_rows
-    for line, (key, value) in source.json_members(path, "messages"):
-        is_export |= key in ("channel", "messages")
-        if key == "channel":
-            with source.guard(path, line):
-                channel = require_object(value, "the channel")
-                name = require_name([optional_id(channel, "id")], "the channel's id")
-                conversation = log.thread(name) if optional_text(channel, "type").endswith("Thread") else name
-        elif key == "messages":
-            with source.guard(path, line):
-                _add(log, source, conversation, path, line, require_object(value, "the message"), bots)
-    if not is_export and source.rejected_rows == rejected:
-        source.reject(path, None, "file", "no messages: expected a JSON file of DiscordChatExporter")
+class _DiscordExport(ChatExport):
+    def read_file(self, path: Path) -> None:
+        conversation = self.source.relative_name(path).removesuffix(".json")
+        expected = "no messages: expected a JSON file of DiscordChatExporter"
+        for line, key, value in self.members(path, ("messages",), ("channel", "messages"), expected):
+            with self.source.guard(path, line):
+                if key == "channel":
+                    channel = require_object(value, "the channel")
+                    name = first_name([optional_id(channel, "id")], "the channel's id")
+                    conversation = self.add_thread(name) if optional(channel, "type", str).endswith("Thread") else name
+                elif key == "messages":
+                    self.at(path, line)._add_message(conversation, require_object(value, "the message"))
 
-
-def _add(
-    log: ChatLog, source: CorpusSource, conversation: str, path: Path, line: int, record: Mapping[str, Any], bots: str
-) -> None:
-    if "content" not in record:
-        raise KeyError("content")
-    kind, time, text = record["type"], require_time(record["timestamp"]), optional_text(record, "content")
-    author = optional_object(record, "author")
-    if kind not in _WRITTEN:
-        source.skipped[f"{event_name(kind)} events"] += 1
-    elif author.get("isBot") is True and bots == "skip":
-        source.skipped["messages of bots"] += 1
-    elif not text.strip():
-        what = next((name for key, name in _CONTENTS.items() if record.get(key)), NO_TEXT)
-        log.leave_out(conversation, time, what)
-    else:
-        names = (optional_text(author, "name"), optional_id(author, "id"))
-        speaker = BOT if author.get("isBot") is True else require_name(names, "the author's name")
-        log.add(conversation, time, speaker, text, path=path, line=line, key=optional_id(record, "id") or None)
+    def _add_message(self, conversation: str, record: dict[str, Any]) -> None:
+        if "content" not in record:
+            raise KeyError("content")
+        kind, time, text = record["type"], require_time(record, "timestamp"), optional(record, "content", str)
+        author = optional(record, "author", dict)
+        is_bot = author.get("isBot") is True
+        if kind not in _WRITTEN:
+            self.skip_event(kind)
+        elif is_bot and self.skip_bot():
+            return
+        elif not text.strip():
+            what = next((name for key, name in _CONTENTS.items() if record.get(key)), NO_TEXT)
+            self.leave_out(conversation, time, what)
+        else:
+            names = (optional(author, "name", str), optional_id(author, "id"))
+            speaker = BOT if is_bot else first_name(names, "the author's name")
+            self.add(conversation, time, speaker, text, key=optional_id(record, "id") or None)

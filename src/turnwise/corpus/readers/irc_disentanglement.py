@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from turnwise.core.dialogue import SYSTEM, Dialogue
-from turnwise.corpus.readers.annotations import split_of
+from turnwise.corpus.readers.shared.annotations import split_of
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: Minimum number of turns of a thread: a reply and two before it.

@@ -6,10 +6,10 @@ from typing import Any
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.readers.message_logs import MessageLog
-from turnwise.corpus.readers.times import parse_time
+from turnwise.corpus.readers.shared.files import JSON_FILES, is_json_array, json_records
+from turnwise.corpus.readers.shared.message_logs import MessageLog
+from turnwise.corpus.readers.shared.times import parse_time
 from turnwise.corpus.source.corpus_source import CorpusSource
-from turnwise.corpus.source.json_text import parse_json
 
 
 def read(
@@ -51,10 +51,7 @@ def read(
     names: set[str] = set()
     matched, first_keys = False, ""
 
-    def read_records(path: Path) -> Iterator[tuple[int, Any]]:
-        return _records(source, path, conversations)
-
-    for number, (path, line, record) in enumerate(source.records(read_records, "*.json", "*.jsonl", "*.jsonl.gz"), 1):
+    for number, (path, line, record) in enumerate(_conversations(source, conversations), 1):
         found = select(record, messages)
         first_keys = first_keys or ", ".join(_paths(record))
         matched = matched or bool(found)
@@ -68,6 +65,7 @@ def read(
             continue
         names.add(name)
         dialogue_split = _label(first(record, split)) if split else None
+        log.at(path, line)
         for message in found:
             seconds = None
             try:
@@ -75,11 +73,11 @@ def read(
                 if (content := first(message, text)) is None:
                     raise ValueError(f"a message has no {text!r}; it has {', '.join(_paths(message)) or 'no keys'}")
             except ValueError as error:
-                log.reject(name, seconds, str(error), path=path, line=line, text=first(message, text))
+                log.reject(name, seconds, str(error), first(message, text))
                 continue
             role = _label(first(message, speaker)) or ""
             label = _label(first(message, intent)) if intent else None
-            log.add(name, seconds, role, content, path=path, line=line, intent=label, split=dialogue_split)
+            log.add(name, seconds, role, content, intent=label, split=dialogue_split)
     if not matched:
         what = messages or conversations
         raise CorpusError(
@@ -89,26 +87,12 @@ def read(
     return log.dialogues()
 
 
-def _records(source: CorpusSource, path: Path, conversations: str) -> Iterator[tuple[int, Any]]:
-    """Yield the conversations of a file, or what holds them, with their lines."""
-    if ".jsonl" in path.suffixes:
-        for line, record in source.json_lines(path):
-            yield from ((line, found) for found in select(record, conversations))
-        return
-    sample = source.read_start(path).lstrip()
-    if sample.startswith("["):  # one element at a time
-        for line, record in source.json_array(path):
-            yield from ((line, found) for found in select(record, conversations.removeprefix("[]").removeprefix(".")))
-        return
-    content = source.read_text(path)
-    if content is None:
-        return
-    try:
-        document = parse_json(content)
-    except ValueError as error:
-        source.reject(path, None, "file", str(error))
-        return
-    yield from ((1, found) for found in select(document, conversations))
+def _conversations(source: CorpusSource, conversations: str) -> Iterator[tuple[Path, int, Any]]:
+    """Yield the conversations of the files, or what holds them, with their lines."""
+    for path in source.files(*JSON_FILES):
+        inner = conversations.removeprefix("[]").removeprefix(".") if is_json_array(source, path) else conversations
+        for line, record in json_records(source, path):
+            yield from ((path, line, found) for found in select(record, inner))
 
 
 def select(value: Any, path: str) -> list[Any]:

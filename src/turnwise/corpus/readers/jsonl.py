@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.readers.annotations import Span
-from turnwise.corpus.readers.json_fields import require_list
+from turnwise.corpus.readers.shared.annotations import Span
+from turnwise.corpus.readers.shared.fields import require, require_integer, require_object
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 
@@ -17,9 +17,9 @@ def read(source: CorpusSource) -> Iterator[Dialogue]:
             builder.id = record["id"]
             builder.source = _get_string(record, "source") or source.name
             builder.split = _get_string(record, "split")
-            for turn in require_list(record, "turns"):
+            for turn in require(record, "turns", list):
                 intent = None if turn.get("intent") is None else _get_string(turn, "intent")
-                acts = require_list(turn, "acts") if "acts" in turn else []
+                acts = require(turn, "acts", list) if "acts" in turn else []
                 if not all(isinstance(act, str) for act in acts):
                     raise TypeError("'acts' contains something that is not a string")
                 builder.add_turn(turn["speaker"], turn["text"], intent, acts, _parse_spans(turn))
@@ -28,24 +28,18 @@ def read(source: CorpusSource) -> Iterator[Dialogue]:
 
 def _parse_spans(turn: dict[str, Any]) -> list[Span]:
     spans = []
-    for slot in require_list(turn, "slots") if "slots" in turn else ():
+    for slot in require(turn, "slots", list) if "slots" in turn else ():
         name, value = _get_string(slot, "name"), _get_string(slot, "value")
-        start, end = slot["start"], slot["end"]
-        if type(start) is not int or type(end) is not int:  # a bool is an int to isinstance
-            raise TypeError(f"slot {name!r}: 'start' and 'end' must be integers")
+        start, end = require_integer(slot, "start"), require_integer(slot, "end")
         if value is not None and turn["text"][start:end] != value:
             raise ValueError(f"slot {name!r}: the text at {start}:{end} is not {value!r}")
         spans.append((name or "", start, end))
     return spans
 
 
-def _get_string(record: dict[str, Any], key: str) -> str | None:
-    if not isinstance(record, dict):
-        raise TypeError(f"expected an object with {key!r}, got a {type(record).__name__}")
-    value = record.get(key)
-    if key in record and not isinstance(value, str):
-        raise TypeError(f"{key!r} is a {type(value).__name__}, not a string")
-    return value
+def _get_string(record: Any, key: str) -> str | None:
+    """Return the string under a key; None if it is missing, but null is none."""
+    return require(record, key, str) if key in require_object(record, "the record") else None
 
 
 def to_json(dialogue: Dialogue) -> str:

@@ -7,7 +7,8 @@ from typing import Literal
 
 from turnwise.core.dialogue import USER, Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.readers.annotations import parse_inline_slots, parse_slot_tags, require_text, slot_spans, split_of
+from turnwise.corpus.readers.shared.annotations import parse_inline_slots, parse_slot_tags, slot_spans, split_of
+from turnwise.corpus.readers.shared.fields import require_text
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 _HWU_SPLITS = {"trainset": "train", "testset": "test"}

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.files import sha256
-from turnwise.corpus.readers.html_text import html_to_text
-from turnwise.corpus.readers.message_logs import MessageLog
+from turnwise.corpus.readers.shared.html_text import html_to_text
+from turnwise.corpus.readers.shared.message_logs import MessageLog
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.encodings import DETECT
 
@@ -84,7 +84,7 @@ def read(
                 if not automatic and _is_automatic(headers):
                     source.skipped["automatic messages"] += 1
                 else:
-                    _add_message(source, log, thread, content, roles, path, line)
+                    _add_message(source, log.at(path, line), thread, content, roles)
         except _FILE_ERRORS as error:
             reason = str(error) if isinstance(error, _MailFileError) else f"cannot be read to its end: {error}"
             source.reject(path, None, "file", reason)
@@ -97,8 +97,6 @@ def _add_message(
     thread: str,
     content: bytes,
     roles: Mapping[str, str],
-    path: Path,
-    line: int,
 ) -> None:
     time = None
     try:
@@ -112,14 +110,14 @@ def _add_message(
             raise ValueError("the header 'From' with an address is missing")
         text = _get_text(message, "utf-8" if source.encoding == DETECT else source.encoding)
     except _MAIL_ERRORS as error:
-        log.reject(thread, time, f"the message cannot be read: {error}", path=path, line=line)
+        log.reject(thread, time, f"the message cannot be read: {error}")
         return
     if not text.strip():
         log.leave_out(thread, time, "messages without text (attachments)")
         return
     domain = senders[0][senders[0].rfind("@") :]
     by_domain = senders[0] not in roles and domain in roles
-    log.add(thread, time, domain if by_domain else senders[0], text, path=path, line=line)
+    log.add(thread, time, domain if by_domain else senders[0], text)
 
 
 # ---- files

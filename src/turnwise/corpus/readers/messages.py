@@ -6,8 +6,9 @@ from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, peer
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.readers.annotations import split_of
-from turnwise.corpus.readers.parquet import read_parquet
+from turnwise.corpus.readers.shared.annotations import split_of
+from turnwise.corpus.readers.shared.fields import require
+from turnwise.corpus.readers.shared.files import JSON_FILES, json_records, parquet_rows
 from turnwise.corpus.source.corpus_source import CorpusSource, DialogueBuilder
 
 #: Where the list of messages is, unless it is named; the first one that a record has.
@@ -39,21 +40,20 @@ def read(source: CorpusSource, *, messages: str = "") -> Iterator[Dialogue]:
 
     def read_records(path: Path) -> Iterator[tuple[int, Any]]:
         if path.suffix.lower() == ".parquet":
-            return read_parquet(source, path, lambda columns: _select_columns(path, columns, keys))
-        return source.json_array(path) if ".json" in path.suffixes else source.json_lines(path)
+            return parquet_rows(source, path, lambda columns: _select_columns(path, columns, keys))
+        return json_records(source, path)
 
-    for path, line, record in source.records(read_records, "*.jsonl", "*.jsonl.gz", "*.json", "*.parquet"):
+    for path, line, record in source.records(read_records, *JSON_FILES, "*.parquet"):
         with source.dialogue(path, line, _get_split(source, path)) as builder:
             ids = (*(record.get(key) for key in _IDS), f"{source.relative_name(path)}/{line}")
             builder.id = str(next(value for value in ids if value not in (None, "")))  # 0 is a valid id
             key = next((key for key in keys if record.get(key) is not None), keys[0])
-            if not isinstance(record[key], list):
-                raise TypeError(f"{key!r} is a {type(record[key]).__name__}, not a list")
-            if record[key] and all(isinstance(message, str) for message in record[key]):
-                for position, text in enumerate(record[key]):
+            listed = require(record, key, list)
+            if listed and all(isinstance(message, str) for message in listed):
+                for position, text in enumerate(listed):
                     builder.add_turn(peer(position % 2 + 1), text)
             else:
-                for message in record[key]:
+                for message in listed:
                     _add_message(source, builder, message)
         yield from builder.result()
 

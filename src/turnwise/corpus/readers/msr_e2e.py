@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.readers.annotations import act, find_spans
+from turnwise.corpus.readers.shared.annotations import act, find_spans
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 _SPEAKERS = {"user": USER, "agent": SYSTEM}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.readers.annotations import act, split_of, strip_brackets, token_spans
+from turnwise.corpus.readers.shared.annotations import act, split_of, strip_brackets, token_spans
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.json_text import parse_json
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from turnwise.core.dialogue import Dialogue, peer
-from turnwise.corpus.readers.annotations import split_of
+from turnwise.corpus.readers.shared.annotations import split_of
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.tables import CSV_DELIMITERS
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from turnwise.core.dialogue import Dialogue, peer
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.readers.annotations import split_of
+from turnwise.corpus.readers.shared.annotations import split_of
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: The prefix of self-dialogue's columns of sentences.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from turnwise.core.dialogue import Dialogue, peer
-from turnwise.corpus.readers.annotations import split_of
+from turnwise.corpus.readers.shared.annotations import split_of
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 _LINE = re.compile(r"(\d+) (.*)", re.DOTALL)

@@ -10,7 +10,8 @@ import yaml
 from yaml.reader import ReaderError
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.readers.annotations import Span, require_text, slot_spans
+from turnwise.corpus.readers.shared.annotations import Span, slot_spans
+from turnwise.corpus.readers.shared.fields import require_text
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.json_text import parse_json
 

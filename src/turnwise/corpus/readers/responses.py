@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from turnwise.core.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE, Dialogue, peer
-from turnwise.corpus.readers.annotations import split_of
+from turnwise.corpus.readers.shared.annotations import split_of
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 _PATTERNS = ("*.txt", "*.csv", "test", "train", "valid")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.readers.annotations import act, split_of
+from turnwise.corpus.readers.shared.annotations import act, split_of
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 _SPEAKERS = {"USER": USER, "SYSTEM": SYSTEM}

@@ -1,20 +1,13 @@
 """Slack's export of a workspace: a folder per channel with a file per day, and lists of users and channels."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.readers.chat_sessions import BOT, NO_TEXT, PAUSE, ChatLog, event_name
-from turnwise.corpus.readers.json_fields import (
-    optional_object,
-    optional_text,
-    require_name,
-    require_object,
-    require_time,
-)
-from turnwise.corpus.readers.zip_exports import unpacked
+from turnwise.corpus.readers.shared.chat_exports import BOT, NO_TEXT, PAUSE, ChatExport
+from turnwise.corpus.readers.shared.fields import first_name, optional, require_object, require_time
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 _DAYS = "????-??-??.json"
@@ -48,105 +41,86 @@ def read(
         bots: messages of bots are the system's, or left out: 'skip'.
         speakers: display names and their roles: 'Anna=system,*=user'; others are numbered.
     """
-    with unpacked(source, _DAYS, *_USERS, *_CHANNELS):
-        names = _Names(source)
-        log = ChatLog(source, speakers, pause)
-        for path in source.files(_DAYS):
-            channel = _channel(source, path)
-            for line, record in source.json_array(path):
-                with source.guard(path, line):
-                    message = require_object(record, "the message")
-                    if bots == "skip" and _is_bot(message):
-                        source.skipped["messages of bots"] += 1
-                    else:
-                        _add(log, source, names, channel, path, line, message)
-        yield from log.dialogues()
+    return _SlackExport(source, speakers, pause, bots).read()
 
 
-class _Names:
-    """The names of users and channels by their ids."""
+class _SlackExport(ChatExport):
+    patterns = (_DAYS,)
+    lists = (*_USERS, *_CHANNELS)
 
-    def __init__(self, source: CorpusSource) -> None:
-        self.users: dict[str, str] = {}
-        self.channels: dict[str, str] = {}
-        for path, line, record in _list_records(source, _USERS):
-            with source.guard(path, line):
-                user = require_object(record, "the user")
-                self.users[user["id"]] = require_name(_user_names(user), "the user's name")
-        for path, line, record in _list_records(source, _CHANNELS):
-            with source.guard(path, line):
-                channel = require_object(record, "the channel")
-                self.channels[channel["id"]] = require_name([optional_text(channel, "name")], "the channel's name")
+    def read_lists(self) -> None:
+        self._users = self._read_names(_USERS, "the user", _user_names)
+        self._channels = self._read_names(_CHANNELS, "the channel", lambda record: [optional(record, "name", str)])
 
-    def speaker(self, record: Mapping[str, Any]) -> str:
-        user = optional_text(record, "user")
-        profile = optional_object(record, "user_profile")
-        names = [self.users.get(user, ""), *_profile_names(profile), user, optional_text(record, "username")]
-        return require_name(names, "'user'")
+    def read_file(self, path: Path) -> None:
+        is_channel = path.parent in (self.source.root, self.source.root.parent)  # rather than the whole export
+        channel = path.parent.name if is_channel else self.source.relative_name(path.parent)
+        for line, record in self.source.json_array(path):
+            with self.source.guard(path, line):
+                message = require_object(record, "the message")
+                if not (_is_bot(message) and self.skip_bot()):
+                    self.at(path, line)._add_message(channel, message)
 
-    def plain_text(self, text: str) -> str:
+    def _add_message(self, channel: str, record: dict[str, Any]) -> None:
+        kind, subtype, time = record["type"], record.get("subtype") or "", require_time(record, "ts")
+        thread = optional(record, "thread_ts", str)
+        conversation = self.add_thread(f"{channel}/{thread}") if thread else channel
+        text = self._plain_text(optional(record, "text", str))
+        if subtype == _DELETED:
+            self.leave_out(conversation, time, "deleted messages")
+        elif kind != "message" or subtype not in _WRITTEN:
+            self.skip_event(subtype or kind)
+        elif not text.strip():
+            self.leave_out(conversation, time, "files without text" if record.get("files") else NO_TEXT)
+        else:
+            speaker = BOT if _is_bot(record) else self._speaker(record)
+            self.add(conversation, time, speaker, text, key=str(record["ts"]))
+
+    def _speaker(self, record: dict[str, Any]) -> str:
+        user = optional(record, "user", str)
+        profile = optional(record, "user_profile", dict)
+        names = [self._users.get(user, ""), *_profile_names(profile), user, optional(record, "username", str)]
+        return first_name(names, "'user'")
+
+    def _read_names(
+        self, files: tuple[str, ...], what: str, names: Callable[[dict[str, Any]], Iterable[str]]
+    ) -> dict[str, str]:
+        """Return the names in a list of the export by their ids."""
+        found: dict[str, str] = {}
+        root = self.source.root
+        for path in sorted(path for name in files for path in root.rglob(name) if path.is_file()):
+            for line, record in self.source.json_array(path):
+                with self.source.guard(path, line):
+                    entry = require_object(record, what)
+                    found[entry["id"]] = first_name(names(entry), f"{what}'s name")
+        return found
+
+    def _plain_text(self, text: str) -> str:
         """Return a text with names in place of ids, and without the markup of links."""
-        text = _MARKUP.sub(self._replace, text)
+        text = _MARKUP.sub(self._replace_markup, text)
         return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
-    def _replace(self, match: re.Match[str]) -> str:
+    def _replace_markup(self, match: re.Match[str]) -> str:
         target, label = match[1], match[2] or ""
         if target.startswith("@"):
-            return "@" + (self.users.get(target[1:]) or label or target[1:]).removeprefix("@")
+            return "@" + (self._users.get(target[1:]) or label or target[1:]).removeprefix("@")
         if target.startswith("#"):
-            return "#" + (label or self.channels.get(target[1:]) or target[1:])
+            return "#" + (label or self._channels.get(target[1:]) or target[1:])
         if target.startswith("!"):  # <!here>, <!subteam^S012|@team>, <!date^1704448980^{date}|5 January>
             return label or "@" + target[1:].partition("^")[0]
         return label or target
 
 
-def _list_records(source: CorpusSource, names: tuple[str, ...]) -> Iterator[tuple[Path, int, Any]]:
-    if source.root.is_dir():
-        for path in sorted(path for name in names for path in source.root.rglob(name) if path.is_file()):
-            for line, record in source.json_array(path):
-                yield path, line, record
+def _user_names(record: dict[str, Any]) -> Iterator[str]:
+    yield from _profile_names(optional(record, "profile", dict))
+    yield from (optional(record, key, str) for key in ("real_name", "name", "id"))
 
 
-def _user_names(record: Mapping[str, Any]) -> Iterator[str]:
-    yield from _profile_names(optional_object(record, "profile"))
-    yield from (optional_text(record, key) for key in ("real_name", "name", "id"))
+def _profile_names(profile: dict[str, Any]) -> Iterator[str]:
+    return (optional(profile, key, str) for key in ("display_name", "real_name"))
 
 
-def _profile_names(profile: Mapping[str, Any]) -> Iterator[str]:
-    return (optional_text(profile, key) for key in ("display_name", "real_name"))
-
-
-def _channel(source: CorpusSource, path: Path) -> str:
-    """Return the name of a file's folder, relative to the export."""
-    return path.parent.name if path.parent in (source.root, source.root.parent) else source.relative_name(path.parent)
-
-
-def _is_bot(record: Mapping[str, Any]) -> bool:
+def _is_bot(record: dict[str, Any]) -> bool:
     if record.get("subtype") == _DELETED:  # Slackbot replaces a message of anybody
         return False
     return record.get("subtype") == "bot_message" or bool(record.get("bot_id")) or record.get("user") == _SLACKBOT
-
-
-def _add(
-    log: ChatLog,
-    source: CorpusSource,
-    names: _Names,
-    channel: str,
-    path: Path,
-    line: int,
-    record: Mapping[str, Any],
-) -> None:
-    kind, subtype, timestamp = record["type"], record.get("subtype") or "", record["ts"]
-    time = require_time(timestamp)
-    thread = optional_text(record, "thread_ts")
-    conversation = log.thread(f"{channel}/{thread}") if thread else channel
-    text = names.plain_text(optional_text(record, "text"))
-    if subtype == _DELETED:
-        log.leave_out(conversation, time, "deleted messages")
-    elif kind != "message" or subtype not in _WRITTEN:
-        source.skipped[f"{event_name(subtype or kind)} events"] += 1
-    elif not text.strip():
-        log.leave_out(conversation, time, "files without text" if record.get("files") else NO_TEXT)
-    else:
-        speaker = BOT if _is_bot(record) else names.speaker(record)
-        log.add(conversation, time, speaker, text, path=path, line=line, key=str(timestamp))

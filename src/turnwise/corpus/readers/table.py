@@ -6,9 +6,9 @@ from typing import Any
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.readers.message_logs import MessageLog
-from turnwise.corpus.readers.parquet import read_parquet
-from turnwise.corpus.readers.times import parse_time
+from turnwise.corpus.readers.shared.files import parquet_rows
+from turnwise.corpus.readers.shared.message_logs import MessageLog
+from turnwise.corpus.readers.shared.times import parse_time
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 
@@ -52,16 +52,16 @@ def read(
             try:
                 seconds = parse_time(row[time], formats) if time else None
             except ValueError as error:
-                log.reject(name, None, str(error), path=path, line=line, text=row[text])
+                log.at(path, line).reject(name, None, str(error), row[text])
                 continue
             labels = {key: _name(row[column]) for key, column in (("intent", intent), ("split", split)) if column}
-            log.add(name, seconds, _name(row[speaker]) or "", _text(row[text]), path=path, line=line, **labels)
+            log.at(path, line).add(name, seconds, _name(row[speaker]) or "", _text(row[text]), **labels)
     return log.dialogues()
 
 
 def _read_rows(source: CorpusSource, path: Path, columns: list[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     if path.suffix.lower() == ".parquet":
-        yield from read_parquet(source, path, lambda present: _check_columns(path, columns, present))
+        yield from parquet_rows(source, path, lambda present: _check_columns(path, columns, present))
         return
     checked = False
     for line, row in source.csv_rows(path, source.detect_dialect(path, columns)):

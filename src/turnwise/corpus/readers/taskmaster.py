@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.readers.annotations import split_of
+from turnwise.corpus.readers.shared.annotations import split_of
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.json_text import parse_json
 from turnwise.corpus.source.tables import allow_long_csv_cells

@@ -5,18 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.readers.chat_sessions import BOT, NO_TEXT, PAUSE, ChatLog, event_name
-from turnwise.corpus.readers.html_text import html_to_text
-from turnwise.corpus.readers.json_fields import (
+from turnwise.corpus.readers.shared.chat_exports import BOT, NO_TEXT, PAUSE, ChatExport, event_name
+from turnwise.corpus.readers.shared.fields import (
+    first_name,
+    optional,
     optional_id,
-    optional_object,
-    optional_text,
-    require_list,
-    require_name,
+    require,
     require_object,
     require_time,
 )
-from turnwise.corpus.readers.zip_exports import unpacked
+from turnwise.corpus.readers.shared.html_text import html_to_text
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: Types of messages with text in a personal export; RichText/Media_Video and the like have none, others are events.
@@ -43,100 +41,76 @@ def read(
         pause: hours without a message that end a dialogue outside channels; 0: never.
         speakers: display names and their roles: 'Anna=system,*=user'; others are numbered. Bots are the system.
     """
-    with unpacked(source, "*.json"):
-        log = ChatLog(source, speakers, pause)
-        for path in source.files("*.json"):
-            _read_file(log, source, path)
-        yield from log.dialogues()
+    return _TeamsExport(source, speakers, pause).read()
 
 
-def _read_file(log: ChatLog, source: CorpusSource, path: Path) -> None:
-    is_export, rejected = False, source.rejected_rows
-    for line, (key, value) in source.json_members(path, "value", "conversations"):
-        is_export |= key in ("", "value", "conversations") or key.startswith("@odata.")
-        with source.guard(path, line):
-            if key == "conversations":
-                _add_conversation(log, source, path, line, require_object(value, "the conversation"))
-            elif key in ("", "value"):
-                message = require_object(value, "the message")
-                _add_message(log, source, path, line, message)
-                _add_replies(log, source, path, line, message)
-    if not is_export and source.rejected_rows == rejected:
-        reason = "neither 'value' nor 'conversations': expected a response of Microsoft Graph, or messages.json"
-        source.reject(path, None, "file", reason)
+class _TeamsExport(ChatExport):
+    def read_file(self, path: Path) -> None:
+        known = ("", "value", "conversations", "@odata.*")
+        expected = "neither 'value' nor 'conversations': expected a response of Microsoft Graph, or messages.json"
+        for line, key, value in self.members(path, ("value", "conversations"), known, expected):
+            self.at(path, line)
+            with self.source.guard(path, line):
+                if key == "conversations":
+                    record = require_object(value, "the conversation")
+                    conversation = first_name([optional(record, "id", str)], "the conversation's id")
+                    for message in reversed(require(record, "MessageList", list)):  # the newest one comes first
+                        with self.source.guard(path, line):
+                            self._add_personal(conversation, require_object(message, "the message"))
+                elif key in ("", "value"):
+                    message = require_object(value, "the message")
+                    self._add_message(message)
+                    for reply in require(message, "replies", list) if message.get("replies") else ():
+                        with self.source.guard(path, line):
+                            self._add_message(require_object(reply, "the reply"))
 
-
-# ---- Graph
-
-
-def _add_message(log: ChatLog, source: CorpusSource, path: Path, line: int, record: Mapping[str, Any]) -> None:
-    """Add a message of Graph."""
-    conversation = _conversation(log, record)
-    kind, time = record["messageType"], require_time(record["createdDateTime"])
-    body = optional_object(record, "body")
-    content = optional_text(body, "content")
-    text = content if body.get("contentType") == "text" else html_to_text(content)
-    if kind != "message":
-        source.skipped[f"{event_name(kind)} events"] += 1
-    elif record.get("deletedDateTime"):
-        log.leave_out(conversation, time, "deleted messages")
-    elif not text.strip():
-        log.leave_out(conversation, time, "attachments without text" if record.get("attachments") else NO_TEXT)
-    else:
-        key = optional_id(record, "id") or None
-        log.add(conversation, time, _sender(record), text, path=path, line=line, key=key)
-
-
-def _add_replies(log: ChatLog, source: CorpusSource, path: Path, line: int, record: Mapping[str, Any]) -> None:
-    """Add the replies inside a message, which `$expand=replies` asks for."""
-    for reply in require_list(record, "replies") if record.get("replies") else ():
-        with source.guard(path, line):
-            _add_message(log, source, path, line, require_object(reply, "the reply"))
-
-
-def _conversation(log: ChatLog, record: Mapping[str, Any]) -> str:
-    channel = optional_text(optional_object(record, "channelIdentity"), "channelId")
-    if channel:
-        root = require_name((optional_id(record, "replyToId"), optional_id(record, "id")), "'id'")
-        return log.thread(f"{channel}/{root}")
-    return require_name([optional_text(record, "chatId")], "'chatId' or 'channelIdentity'")
-
-
-def _sender(record: Mapping[str, Any]) -> str:
-    sender = optional_object(record, "from")
-    if optional_object(sender, "application"):
-        return BOT
-    user = optional_object(sender, "user")
-    return require_name((optional_text(user, "displayName"), optional_id(user, "id")), "the sender's name")
-
-
-# ---- personal accounts
-
-
-def _add_conversation(log: ChatLog, source: CorpusSource, path: Path, line: int, record: Mapping[str, Any]) -> None:
-    conversation = require_name([optional_text(record, "id")], "the conversation's id")
-    for message in reversed(require_list(record, "MessageList")):  # the newest one comes first
-        with source.guard(path, line):
-            _add_personal(log, source, conversation, path, line, require_object(message, "the message"))
-
-
-def _add_personal(
-    log: ChatLog, source: CorpusSource, conversation: str, path: Path, line: int, record: Mapping[str, Any]
-) -> None:
-    kind, time = record["messagetype"], require_time(record["originalarrivaltime"])
-    if kind not in _WRITTEN:
-        if isinstance(kind, str) and kind.startswith(("RichText/", "EndToEndEncryption/")):
-            log.leave_out(conversation, time, f"{event_name(kind)} messages")
+    def _add_message(self, record: dict[str, Any]) -> None:
+        """Add a message of Graph."""
+        conversation = self._conversation(record)
+        kind, time = record["messageType"], require_time(record, "createdDateTime")
+        body = optional(record, "body", dict)
+        content = optional(body, "content", str)
+        text = content if body.get("contentType") == "text" else html_to_text(content)
+        if kind != "message":
+            self.skip_event(kind)
+        elif record.get("deletedDateTime"):
+            self.leave_out(conversation, time, "deleted messages")
+        elif not text.strip():
+            self.leave_out(conversation, time, "attachments without text" if record.get("attachments") else NO_TEXT)
         else:
-            source.skipped[f"{event_name(kind)} events"] += 1
-        return
-    content = optional_text(record, "content")
-    text = content if kind == "Text" else html_to_text(content)
-    if not text.strip():
-        deleted = "deletetime" in optional_object(record, "properties")
-        log.leave_out(conversation, time, "deleted messages" if deleted else NO_TEXT)
-        return
-    sender = optional_text(record, "from")
-    names = (optional_text(record, "displayName"), sender.partition(":")[2], sender)
-    speaker = BOT if sender.startswith(_BOT_ID) else require_name(names, "the sender's name")
-    log.add(conversation, time, speaker, text, path=path, line=line, key=optional_id(record, "id") or None)
+            self.add(conversation, time, _sender(record), text, key=optional_id(record, "id") or None)
+
+    def _conversation(self, record: dict[str, Any]) -> str:
+        channel = optional(optional(record, "channelIdentity", dict), "channelId", str)
+        if channel:
+            root = first_name((optional_id(record, "replyToId"), optional_id(record, "id")), "'id'")
+            return self.add_thread(f"{channel}/{root}")
+        return first_name([optional(record, "chatId", str)], "'chatId' or 'channelIdentity'")
+
+    def _add_personal(self, conversation: str, record: dict[str, Any]) -> None:
+        """Add a message of a personal account."""
+        kind, time = record["messagetype"], require_time(record, "originalarrivaltime")
+        if kind not in _WRITTEN:
+            if isinstance(kind, str) and kind.startswith(("RichText/", "EndToEndEncryption/")):
+                self.leave_out(conversation, time, f"{event_name(kind)} messages")
+            else:
+                self.skip_event(kind)
+            return
+        content = optional(record, "content", str)
+        text = content if kind == "Text" else html_to_text(content)
+        if not text.strip():
+            deleted = "deletetime" in optional(record, "properties", dict)
+            self.leave_out(conversation, time, "deleted messages" if deleted else NO_TEXT)
+            return
+        sender = optional(record, "from", str)
+        names = (optional(record, "displayName", str), sender.partition(":")[2], sender)
+        speaker = BOT if sender.startswith(_BOT_ID) else first_name(names, "the sender's name")
+        self.add(conversation, time, speaker, text, key=optional_id(record, "id") or None)
+
+
+def _sender(record: dict[str, Any]) -> str:
+    sender = optional(record, "from", dict)
+    if optional(sender, "application", dict):
+        return BOT
+    user = optional(sender, "user", dict)
+    return first_name((optional(user, "displayName", str), optional_id(user, "id")), "the sender's name")

@@ -1,20 +1,20 @@
 """Telegram Desktop's export in JSON: `result.json`, with one chat or all of them."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.readers.chat_sessions import NO_TEXT, PAUSE, ChatLog, event_name
-from turnwise.corpus.readers.json_fields import (
+from turnwise.corpus.readers.shared.chat_exports import NO_TEXT, PAUSE, ChatExport
+from turnwise.corpus.readers.shared.fields import (
+    first_name,
+    optional,
     optional_id,
-    optional_text,
-    require_list,
-    require_name,
+    require,
     require_object,
     require_time,
 )
-from turnwise.corpus.readers.zip_exports import unpacked
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: What a message without text consists of, by its `media_type`, then by the key that is present.
@@ -49,67 +49,55 @@ def read(
         pause: hours without a message that end a dialogue; 0: never.
         speakers: names and their roles: 'Anna=system,*=user'; others are numbered.
     """
-    with unpacked(source, "*.json"):
-        log = ChatLog(source, speakers, pause)
-        for path in source.files("*.json"):
-            _read_file(log, source, path)
-        yield from log.dialogues()
+    return _TelegramExport(source, speakers, pause).read()
 
 
-def _read_file(log: ChatLog, source: CorpusSource, path: Path) -> None:
-    is_export, rejected = False, source.rejected_rows
-    chat = _Chat(log, source, path, source.relative_name(path).removesuffix(".json"))
-    for line, (key, value) in source.json_members(path, "messages", "chats", "left_chats", "list"):
-        is_export |= key in ("messages", "list")
-        with source.guard(path, line):
-            if key == "id":
-                chat.name = optional_id({"id": value}, "id") or chat.name
-            elif key == "messages":
-                chat.add(line, require_object(value, "the message"))
-            elif key == "list":
-                _read_chat(log, source, path, line, require_object(value, "the chat"))
-    if not is_export and source.rejected_rows == rejected:
-        source.reject(path, None, "file", "no messages: expected Telegram Desktop's export in JSON, result.json")
-
-
-def _read_chat(log: ChatLog, source: CorpusSource, path: Path, line: int, record: Mapping[str, Any]) -> None:
-    chat = _Chat(log, source, path, require_name([optional_id(record, "id")], "the chat's id"))
-    for message in require_list(record, "messages"):
-        with source.guard(path, line):
-            chat.add(line, require_object(message, "the message"))
-
-
+@dataclass(slots=True)
 class _Chat:
-    """A chat whose messages are added to a log."""
+    name: str
+    #: The topic of each message of a group with topics: a message replies to its topic, or to another message.
+    topics: dict[str, str] = field(default_factory=dict)
 
-    def __init__(self, log: ChatLog, source: CorpusSource, path: Path, name: str):
-        self._log = log
-        self._source = source
-        self._path = path
-        self.name = name
-        #: The topic of each message of a group with topics: a message replies to its topic, or to another message.
-        self._topics: dict[str, str] = {}
 
-    def add(self, line: int, record: Mapping[str, Any]) -> None:
-        """Add a message, or count it as left out."""
+class _TelegramExport(ChatExport):
+    def read_file(self, path: Path) -> None:
+        chat = _Chat(self.source.relative_name(path).removesuffix(".json"))
+        opened = ("messages", "chats", "left_chats", "list")
+        expected = "no messages: expected Telegram Desktop's export in JSON, result.json"
+        for line, key, value in self.members(path, opened, ("messages", "list"), expected):
+            self.at(path, line)
+            with self.source.guard(path, line):
+                if key == "id":
+                    chat.name = optional_id({"id": value}, "id") or chat.name
+                elif key == "messages":
+                    self._add_message(chat, require_object(value, "the message"))
+                elif key == "list":
+                    self._add_chat(path, line, require_object(value, "the chat"))
+
+    def _add_chat(self, path: Path, line: int, record: dict[str, Any]) -> None:
+        chat = _Chat(first_name([optional_id(record, "id")], "the chat's id"))
+        for message in require(record, "messages", list):
+            with self.source.guard(path, line):
+                self._add_message(chat, require_object(message, "the message"))
+
+    def _add_message(self, chat: _Chat, record: dict[str, Any]) -> None:
         kind, identity = record["type"], optional_id(record, "id")
         if kind != "message":
             if record.get("action") == "topic_created" and identity:
-                self._topics[identity] = identity
-            self._source.skipped[f"{event_name(record.get('action'))} events"] += 1
+                chat.topics[identity] = identity
+            self.skip_event(record.get("action"))
             return
-        time = require_time(record.get("date_unixtime") or record["date"])
-        topic = self._topics.get(optional_id(record, "reply_to_message_id"))
+        time = require_time(record, "date_unixtime" if record.get("date_unixtime") else "date")
+        topic = chat.topics.get(optional_id(record, "reply_to_message_id"))
         if topic is not None and identity:
-            self._topics[identity] = topic
-        conversation = self.name if topic is None else f"{self.name}/{topic}"
+            chat.topics[identity] = topic
+        conversation = chat.name if topic is None else f"{chat.name}/{topic}"
         text = _text(record["text"])
         if not text.strip():
-            self._log.leave_out(conversation, time, _content(record))
+            self.leave_out(conversation, time, _content(record))
             return
-        names = (optional_text(record, "from"), optional_id(record, "from_id"))
-        speaker = require_name(names, "'from'")
-        self._log.add(conversation, time, speaker, text, path=self._path, line=line, key=identity or None)
+        speaker = first_name((optional(record, "from", str), optional_id(record, "from_id")), "'from'")
+        self.add(conversation, time, speaker, text, key=identity or None)
 
 
 def _text(value: Any) -> str:
@@ -121,7 +109,7 @@ def _text(value: Any) -> str:
     return "".join(texts)
 
 
-def _content(record: Mapping[str, Any]) -> str:
+def _content(record: dict[str, Any]) -> str:
     media = record.get("media_type")
     if isinstance(media, str) and media in _MEDIA_TYPES:
         return _MEDIA_TYPES[media]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.readers.message_logs import SpeakerMapper
+from turnwise.corpus.readers.shared.speakers import SpeakerMapper
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: A name of up to 40 characters, a colon, and a space or nothing: '10:30' and 'http://' do not start a turn.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.readers.message_logs import ROLE_WORDS, SpeakerMapper
+from turnwise.corpus.readers.shared.speakers import ROLE_WORDS, SpeakerMapper
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 _TIMES = re.compile(r"\s*(?:(\d{1,4}):)?(\d{1,2}):(\d\d)(?:[.,](\d{1,3}))?\s*-->")

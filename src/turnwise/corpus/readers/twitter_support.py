@@ -4,12 +4,13 @@ import html
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.readers.reply_trees import ReplyTrees, reply_chains
-from turnwise.corpus.readers.times import parse_time
+from turnwise.corpus.readers.shared.message_logs import Message, build_dialogue
+from turnwise.corpus.readers.shared.reply_trees import ReplyTrees, reply_chains, sort_tree
+from turnwise.corpus.readers.shared.times import parse_time
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 _COLUMNS = ("tweet_id", "inbound", "created_at", "text", "in_response_to_tweet_id")
@@ -45,41 +46,17 @@ def read(
                 checked = True
             _add_tweet(source, trees, path, line, row, number, mentions)
     for root, tree in trees.trees():
-        _sort(tree)
+        sort_tree(tree)
         for number, chain in enumerate(reply_chains(tree) if order == "paths" else [tree]):
-            first = next((tweet for tweet in chain if tweet["text"]), None)
-            if first is None:
-                continue
-            with source.dialogue(files[first["file"]], first["line"]) as builder:
-                builder.id = f"{root}/{number}" if order == "paths" else root
-                builder.conversation = root
-                builder.time = first["time"]
-                for tweet in chain:
-                    builder.path = files[tweet["file"]]
-                    if tweet["text"]:
-                        builder.add_turn(tweet["speaker"], tweet["text"], line=tweet["line"])
-                    else:
-                        builder.mark_hole()
-            yield from builder.result()
+            name = f"{root}/{number}" if order == "paths" else root
+            messages = [tweet if tweet.text else None for tweet in chain]
+            yield from build_dialogue(source, name, messages, files, conversation=root)
     for tweet in trees.cycles():
         reason = "it replies, directly or indirectly, to itself"
-        source.reject(files[tweet["file"]], tweet["line"], "turn", reason, text=tweet["text"])
+        source.reject(files[tweet.file], tweet.line, "turn", reason, text=tweet.text)
 
 
-def _sort(tree: list[dict[str, Any]]) -> None:
-    """Sort tweets by time; those without a time follow the tweet that they reply to."""
-    by_id = {tweet["id"]: tweet for tweet in tree}
-
-    def key(tweet: dict[str, Any]) -> tuple[float, bool]:
-        link: dict[str, Any] | None = tweet
-        while link is not None and link["time"] is None:
-            link = by_id.get(link["reply_to"])
-        return float("-inf") if link is None else link["time"], tweet["time"] is None
-
-    tree.sort(key=key)
-
-
-def _check_columns(path: Path, row: Mapping[str, Any]) -> None:
+def _check_columns(path: Path, row: Mapping[str, str | None]) -> None:
     missing = [column for column in _COLUMNS if column not in row]
     if missing:
         raise CorpusError(
@@ -99,32 +76,24 @@ def _add_tweet(
 ) -> None:
     """Add a tweet; one that cannot be read or has no text is added without a text, because others reply to it."""
     values = {column: row[column] or "" for column in _COLUMNS}
-    tweet: dict[str, Any] = {
-        "id": _tweet_id(values["tweet_id"]),
-        "reply_to": _tweet_id(values["in_response_to_tweet_id"]),
-        "file": file,
-        "line": line,
-        "time": None,
-        "speaker": _SPEAKERS.get(values["inbound"].strip().lower()),
-        "text": "",
-    }
-    reason = ""
+    key, reply_to = _tweet_id(values["tweet_id"]), _tweet_id(values["in_response_to_tweet_id"])
+    speaker = _SPEAKERS.get(values["inbound"].strip().lower(), "")
+    time, reason = None, ""
     try:
-        tweet["time"] = parse_time(values["created_at"], (_TIME_FORMAT,))
+        time = parse_time(values["created_at"], (_TIME_FORMAT,))
     except ValueError:
         reason = f"cannot parse the time {values['created_at']!r}: expected 'Tue Oct 31 22:10:47 +0000 2017'"
-    if tweet["speaker"] is None:
+    if not speaker:
         reason = f"'inbound' must be True or False, got {values['inbound']!r}"
-    if not tweet["id"]:
+    if not key:
         reason = "'tweet_id' is empty"
-    if not reason:
-        tweet["text"] = _clean(values["text"], mentions)
-    if tweet["id"] and not trees.add(tweet):
-        reason = f"the tweet {tweet['id']} was there before"
+    text = "" if reason else _clean(values["text"], mentions)
+    if key and not trees.add(Message(file, line, time, speaker, text, key=key, reply_to=reply_to)):
+        reason = f"the tweet {key} was there before"
     if reason:
         source.counts.utterances += 1
         source.reject(path, line, "turn", reason, text=values["text"])
-    elif not tweet["text"]:
+    elif not text:
         source.skipped["tweets without text, apart from mentions"] += 1
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.readers.chat_sessions import NO_TEXT, PAUSE, ChatLog
-from turnwise.corpus.readers.zip_exports import unpacked
+from turnwise.corpus.readers.shared.chat_exports import NO_TEXT, PAUSE, ChatExport
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 DateOrder = Literal["", "day-first", "month-first"]
@@ -116,11 +115,7 @@ def read(
             the dates are written with slashes and the times with capital AM and PM.
         speakers: names and their roles: 'Anna=system,*=user'; others are numbered.
     """
-    with unpacked(source, "*.txt"):
-        log = ChatLog(source, speakers, pause)
-        for path in source.files("*.txt"):
-            _read_chat(log, source, path, dates)
-        yield from log.dialogues()
+    return _WhatsAppExport(source, speakers, pause, dates).read()
 
 
 @dataclass(slots=True)
@@ -142,30 +137,52 @@ class _ChatLine:
         return cls(number, (first, second, third), separator, (hour, minute, seconds), half + meridiem, [text])
 
 
-def _read_chat(log: ChatLog, source: CorpusSource, path: Path, dates: DateOrder) -> None:
-    chat = source.relative_name(path).removesuffix(".txt")
-    rejected = source.rejected_rows
-    lines = list(_chat_lines(source, path))
-    if not any(lines):
-        if source.rejected_rows == rejected:
-            source.reject(path, None, "file", _EXPECTED)
-        return
-    order = _date_order(source, [line for line in lines if line is not None], dates)
-    last: float | None = None
-    for line in lines:
-        if line is None:
-            log.mark_hole(chat, last)
-            continue
-        try:
-            time = _seconds(line, order)
-        except ValueError:
-            reason = f"the date {line.separator.join(line.date)} {':'.join(filter(None, line.clock))} is not {order}"
-            log.reject(chat, last, f"{reason} (--set dates=…)", path=path, line=line.number, text=line.texts[0])
-            continue
-        if last is not None and 0 < last - time <= _CLOCK_CHANGE:
-            time = last
-        last = time
-        _add(log, source, chat, time, path, line)
+class _WhatsAppExport(ChatExport):
+    patterns = ("*.txt",)
+
+    def __init__(
+        self, source: CorpusSource, speakers: Mapping[str, str] | None, pause: float, dates: DateOrder
+    ) -> None:
+        super().__init__(source, speakers, pause)
+        self._dates = dates
+
+    def read_file(self, path: Path) -> None:
+        chat = self.source.relative_name(path).removesuffix(".txt")
+        rejected = self.source.rejected_rows
+        lines = list(_chat_lines(self.source, path))
+        if not any(lines):
+            if self.source.rejected_rows == rejected:
+                self.source.reject(path, None, "file", _EXPECTED)
+            return
+        order = _date_order(self.source, [line for line in lines if line is not None], self._dates)
+        last: float | None = None
+        for line in lines:
+            if line is None:
+                self.add_hole(chat, last)
+                continue
+            self.at(path, line.number)
+            try:
+                time = _seconds(line, order)
+            except ValueError:
+                moment = f"{line.separator.join(line.date)} {':'.join(filter(None, line.clock))}"
+                self.reject(chat, last, f"the date {moment} is not {order} (--set dates=…)", line.texts[0])
+                continue
+            if last is not None and 0 < last - time <= _CLOCK_CHANGE:
+                time = last
+            last = time
+            self._add_line(chat, time, line)
+
+    def _add_line(self, chat: str, time: float, line: _ChatLine) -> None:
+        match = _SENDER.fullmatch(line.texts[0])
+        if match is None:
+            self.source.skipped["lines without a sender (joins, calls, notices)"] += 1
+            return
+        name = _MARKS.sub("", match[1]).replace("\u202f", " ").replace("\xa0", " ").strip().removeprefix("~").strip()
+        text, what = _content("\n".join([match[2] or "", *line.texts[1:]]))
+        if what:
+            self.leave_out(chat, time, what)
+        else:
+            self.add(chat, time, name, text)
 
 
 def _chat_lines(source: CorpusSource, path: Path) -> Iterator[_ChatLine | None]:
@@ -239,19 +256,6 @@ def _seconds(line: _ChatLine, order: DateOrder) -> float:
     if moment.year < 1970:
         raise ValueError("before 1970")
     return moment.timestamp()
-
-
-def _add(log: ChatLog, source: CorpusSource, chat: str, time: float, path: Path, line: _ChatLine) -> None:
-    match = _SENDER.fullmatch(line.texts[0])
-    if match is None:
-        source.skipped["lines without a sender (joins, calls, notices)"] += 1
-        return
-    name = _MARKS.sub("", match[1]).replace("\u202f", " ").replace("\xa0", " ").strip().removeprefix("~").strip()
-    text, what = _content("\n".join([match[2] or "", *line.texts[1:]]))
-    if what:
-        log.leave_out(chat, time, what)
-    else:
-        log.add(chat, time, name, text, path=path, line=line.number)
 
 
 def _content(text: str) -> tuple[str, str]:

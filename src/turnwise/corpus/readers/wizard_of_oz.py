@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.readers.annotations import act, find_spans, split_of
+from turnwise.corpus.readers.shared.annotations import act, find_spans, split_of
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.json_text import parse_json
 

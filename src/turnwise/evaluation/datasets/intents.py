@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from turnwise.core.dialogue import OUT_OF_SCOPE, USER, Slot, Turn
 from turnwise.core.errors import DatasetError
-from turnwise.corpus.readers.annotations import Pieces, require_text, slot_spans
+from turnwise.corpus.readers.shared.annotations import Pieces, slot_spans
+from turnwise.corpus.readers.shared.fields import require_text
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.slots.template import Template
 from turnwise.corpus.source.corpus_source import CorpusSource

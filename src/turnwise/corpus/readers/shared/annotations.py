@@ -1,10 +1,9 @@
 """Annotations in a common form: dialogue acts, slot spans, splits, and slots marked inside the text or by tags."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
 
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -30,14 +29,6 @@ def act(name: str, slot: str | None = None) -> str:
 def split_of(name: str) -> str | None:
     """Return the split that a folder or file name contains ('kvret_dev_public' → 'valid'), or None."""
     return next((_SPLITS[part] for part in re.split(r"[^a-z]+", name.lower()) if part in _SPLITS), None)
-
-
-def require_text(record: Mapping[str, Any], key: str) -> str:
-    """Return the string under a key; raise a ValueError if it is not a string or blank."""
-    value = record[key]
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{key!r} must be a non-blank string")
-    return value
 
 
 def find_spans(text: str, values: Iterable[tuple[str, str]]) -> list[Span]:

@@ -2,9 +2,11 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from operator import itemgetter
+
+from turnwise.corpus.readers.shared.message_logs import Message
 
 
 class ReplyTrees:
@@ -21,14 +23,14 @@ class ReplyTrees:
             "CREATE TABLE message (number INTEGER PRIMARY KEY, id TEXT UNIQUE, reply_to TEXT, message)"
         )
 
-    def add(self, message: dict[str, Any]) -> bool:
-        """Add a message with its `id` and `reply_to`, '' for none; return whether the id is new."""
-        row = (message["id"], message["reply_to"], json.dumps(message))
+    def add(self, message: Message) -> bool:
+        """Add a message by its key; return whether the key is new."""
+        row = (message.key, message.reply_to, json.dumps(message))
         insert = "INSERT OR IGNORE INTO message (id, reply_to, message) VALUES (?, ?, ?)"
         return self._database.execute(insert, row).rowcount > 0
 
-    def trees(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-        """Yield the id of the first message of each tree, and the messages in order of arrival."""
+    def trees(self) -> Iterator[tuple[str, list[Message]]]:
+        """Yield the key of the first message of each tree, and the messages in order of arrival."""
         self._database.execute("CREATE INDEX replies ON message (reply_to)")
         self._database.execute(
             """
@@ -50,29 +52,42 @@ class ReplyTrees:
             ORDER BY tree.root, tree.number
             """
         )
-        for root, group in groupby(rows, key=lambda row: row[0]):
-            yield root, [json.loads(message) for _, message in group]
+        for root, group in groupby(rows, key=itemgetter(0)):
+            yield root, [Message._make(json.loads(text)) for _, text in group]
 
-    def cycles(self) -> Iterator[dict[str, Any]]:
+    def cycles(self) -> Iterator[Message]:
         """Yield the messages that reply, directly or indirectly, to themselves; after `trees`."""
         self._database.execute("CREATE UNIQUE INDEX reached ON tree (number)")
         outside = "SELECT message FROM message WHERE number NOT IN (SELECT number FROM tree) ORDER BY number"
-        for (message,) in self._database.execute(outside):
-            yield json.loads(message)
+        for (text,) in self._database.execute(outside):
+            yield Message._make(json.loads(text))
 
 
-def reply_chains(messages: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def reply_chains(messages: Sequence[Message]) -> Iterator[list[Message]]:
     """Yield every chain of replies from a first message to one without a reply."""
-    by_id = {message["id"]: message for message in messages}
-    answered = {message["reply_to"] for message in messages}
+    by_key = {message.key: message for message in messages}
+    answered = {message.reply_to for message in messages}
     for message in messages:
-        if message["id"] in answered:
+        if message.key in answered:
             continue
         chain = []
         seen = set()
-        link: dict[str, Any] | None = message
-        while link is not None and link["id"] not in seen:  # a faulty file may contain a cycle
-            seen.add(link["id"])
+        link: Message | None = message
+        while link is not None and link.key not in seen:  # a faulty file may contain a cycle
+            seen.add(link.key)
             chain.append(link)
-            link = by_id.get(link["reply_to"])
+            link = by_key.get(link.reply_to)
         yield chain[::-1]
+
+
+def sort_tree(messages: list[Message]) -> None:
+    """Sort the messages of a tree by time; those without a time follow the message that they reply to."""
+    by_key = {message.key: message for message in messages}
+
+    def order(message: Message) -> tuple[float, bool]:
+        link: Message | None = message
+        while link is not None and link.time is None:
+            link = by_key.get(link.reply_to)
+        return float("-inf") if link is None or link.time is None else link.time, message.time is None
+
+    messages.sort(key=order)

@@ -1,0 +1,1 @@
+"""What readers share: files, fields, times, speakers, annotations, and the order of messages."""

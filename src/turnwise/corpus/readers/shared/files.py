@@ -1,0 +1,109 @@
+"""Reading files in JSON or JSON Lines, in Parquet, and in zip files."""
+
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from turnwise.core.errors import CorpusError
+from turnwise.core.files import sha256
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.json_text import parse_json
+
+#: Names of files in JSON or JSON Lines.
+JSON_FILES = ("*.json", "*.jsonl", "*.ndjson", "*.json.gz", "*.jsonl.gz", "*.ndjson.gz")
+
+
+def json_records(source: CorpusSource, path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield the records of a file with their lines: the elements of an array, the lines of JSON Lines, or one object.
+
+    The contents decide, because exports of JSON Lines are often named `.json`.
+    """
+    if is_json_array(source, path):
+        yield from source.json_array(path)
+    elif _is_named_lines(path) or _is_json(source.first_line(path)):
+        yield from source.json_lines(path)
+    elif entries := dict(entry for _, entry in source.json_object(path)):
+        yield 1, entries
+
+
+def is_json_array(source: CorpusSource, path: Path) -> bool:
+    """Return whether a file is one array, rather than JSON Lines, whose records may be arrays too."""
+    first_line = source.first_line(path)
+    return first_line.startswith("[") and not (_is_named_lines(path) and _is_json(first_line))
+
+
+def _is_named_lines(path: Path) -> bool:
+    return not {".jsonl", ".ndjson"}.isdisjoint(path.suffixes)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        parse_json(text)
+    except ValueError:
+        return False
+    return True
+
+
+def parquet_rows(
+    source: CorpusSource, path: Path, select: Callable[[list[str]], list[str]]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a file with their numbers; `select` gets the names of all columns and returns those to read."""
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    source.record_input(path, path.stat().st_size, sha256(path))
+    try:
+        with pq.ParquetFile(path) as parquet:
+            columns = select(parquet.schema_arrow.names)
+            batches = parquet.iter_batches(batch_size=8192, columns=columns)
+            yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+    except (ArrowException, OSError, UnicodeDecodeError) as error:
+        source.reject(path, None, "file", f"not a complete Parquet file: {error}")
+
+
+@contextmanager
+def unpacked(source: CorpusSource, *patterns: str) -> Iterator[None]:
+    """Unpack the source's root if it is a zip file: meanwhile the root is a temporary folder.
+
+    Only members whose names match a pattern are unpacked. Names of files in rejections are relative to the zip file.
+
+    Raises:
+        CorpusError: if the zip file cannot be read, or no member matches.
+    """
+    archive = source.root
+    if archive.suffix.lower() != ".zip" or not archive.is_file():
+        yield
+        return
+    with TemporaryDirectory(prefix="turnwise-") as temporary:
+        folder = Path(temporary, archive.stem)  # readers use its name where an unpacked export has its own
+        _unpack(archive, folder, patterns)
+        source.root = folder
+        try:
+            yield
+        finally:
+            source.root = archive
+
+
+def _unpack(archive: Path, folder: Path, patterns: tuple[str, ...]) -> None:
+    try:
+        with zipfile.ZipFile(archive) as file:
+            members = [info for info in file.infolist() if not info.is_dir() and _matches(info.filename, patterns)]
+            for member in members:
+                file.extract(member, folder)  # keeps members inside the folder, whatever their names say
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as error:
+        advice = "unpack it with another program, and import the folder"
+        raise CorpusError(f"{archive} cannot be unpacked ({error}): {advice}") from error
+    if not members:
+        raise CorpusError(f"{archive} contains no such file: expected {' or '.join(patterns)}")
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    path = PurePosixPath(name)
+    if path.parts[:1] == ("__MACOSX",):  # what macOS keeps beside each file
+        return False
+    return any(fnmatchcase(path.name, pattern) for pattern in patterns)
