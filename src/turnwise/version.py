@@ -1,6 +1,6 @@
-"""The version of turnwise, and of the software that it runs with."""
+"""The version of turnwise and its packages of weights, and of the software that it runs with."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def describe_environment(*packages: str) -> dict[str, str]:

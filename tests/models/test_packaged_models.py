@@ -43,7 +43,7 @@ TEXTS = ["where is my parcel?", "hello", "I want a table for two at a cheap plac
 CONTEXT, CANDIDATES = ["hello", "I want to book a table"], ["yes, for which day?", "the train is late", ""]
 
 PACKAGE = importlib.util.find_spec("turnwise_weights")
-needs_weights = pytest.mark.skipif(PACKAGE is None, reason="turnwise-weights is not installed: pip install ./weights")
+needs_weights = pytest.mark.skipif(PACKAGE is None, reason="turnwise-weights is not installed: make setup")
 
 
 def dtypes(model: nn.Module) -> set[torch.dtype]:
@@ -89,7 +89,7 @@ def test_int8_model_has_its_checksums() -> None:
 @needs_weights
 @pytest.mark.skipif(
     importlib.util.find_spec("turnwise_weights_onnx") is None,
-    reason="turnwise-weights-onnx is not installed: pip install ./weights-onnx",
+    reason="turnwise-weights-onnx is not installed: make setup",
 )
 def test_int8_model_is_turnwise_small() -> None:
     small, int8 = Encoder.load(TURNWISE_SMALL, device="cpu"), Encoder.load(TURNWISE_SMALL_INT8)

@@ -38,16 +38,13 @@ def test_minilm_is_found_in_its_package() -> None:
     assert any(folder.glob("*.safetensors"))
 
 
-def test_missing_minilm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [("minilm", "minilm"), (TURNWISE_SMALL, "small"), (TURNWISE_RERANKER, "small"), (TURNWISE_SMALL_INT8, "light")],
+)
+def test_missing_models_name_the_extra(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"pip install 'turnwise\[minilm\]'"):
-        locate_model("minilm")
-
-
-@pytest.mark.parametrize("name", [TURNWISE_SMALL, TURNWISE_RERANKER, TURNWISE_SMALL_INT8])
-def test_missing_weights_name_the_command_that_installs_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=rf"'{name}' is not installed: run `make setup`, or `pip install ./weights"):
+    with pytest.raises(ModelError, match=rf"'{name}' is not installed: run `pip install 'turnwise\[{extra}\]'`"):
         locate_model(name)
 
 

