@@ -202,14 +202,13 @@ def stage_templates(folder: Path) -> str:
 
 
 def stage_template_tokens(folder: Path) -> str:
-    from turnwise.corpus.slots.template import SlotMarks
+    from turnwise.corpus.slots.template import template_text
     from turnwise.models.encoder import Encoder
     from turnwise.training.tokens import tokenise_corpus
 
     corpus = _training_corpus(folder)
-    marks = SlotMarks.for_most_frequent((turn for dialogue in corpus.dialogues for turn in dialogue.turns), 3)
-    texts = tokenise_corpus(corpus, Encoder.load("minilm").backbone.tokenizer, marks=marks)
-    return f"the first template has {len(texts.template(0))} tokens"
+    texts = tokenise_corpus(corpus, Encoder.load("minilm").backbone.tokenizer, rewriter=template_text)
+    return f"the first template has {len(texts.rewritten(0))} tokens"
 
 
 def stage_augment(folder: Path) -> str:

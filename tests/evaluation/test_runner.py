@@ -52,9 +52,7 @@ def test_compression_is_only_for_models_with_templates(data: Path) -> None:
     plain = wrap_model(letters, "letters")
     assert plain.encoder is not None
     before = evaluate(plain, data, tasks=["intents"], datasets=["first"])
-    after = evaluate(
-        replace(plain, templates={"retrieved": plain.encoder}), data, tasks=["intents"], datasets=["first"]
-    )
+    after = evaluate(replace(plain, variants={"retrieved": plain}), data, tasks=["intents"], datasets=["first"])
     assert set(before.facts["left out"]) == set(after.facts["left out"]) == {"fine-tuned intents"}
     added = {row.setting for row in after.rows} - {row.setting for row in before.rows}
     assert added == {"1-NN, compressed, templates retrieved"}

@@ -8,17 +8,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from tests.helpers.tiny import backbone
 from turnwise import Encoder, Turn
+from turnwise.cli import app
 from turnwise.core.dialogue import SYSTEM, USER, Slot
 from turnwise.core.errors import CorpusError, ModelError
 from turnwise.corpus.slots.detectors import BuiltInDetector
-from turnwise.corpus.slots.template import SlotMarks
 from turnwise.models.backbone.modules import PoolerLayer
-from turnwise.models.compression import Compression, mix_vectors
+from turnwise.models.compression import CompressedEncoder, Compression, mix_vectors, write_compression
 from turnwise.models.identity import encoder_fingerprint
-from turnwise.models.loading import load_folder, load_model
+from turnwise.models.loading import load_folder, load_model, wrap_model
 
 TEMPLATES = ("wake me at {SLOT}", "play {SLOT}", "what can you do", "tell me the {SLOT} weather")
 SEVEN = Turn(USER, "wake me at 7 pm", slots=(Slot("time", "7 pm", 11, 15),))
@@ -28,22 +29,27 @@ def unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def make_encoder(layer: bool, **settings: object) -> tuple[Encoder, npt.NDArray[np.float32]]:
+def make_encoder(layer: bool, **settings: object) -> tuple[CompressedEncoder, npt.NDArray[np.float32]]:
     """An encoder that compresses, and its templates' vectors, restated."""
     encoder = Encoder.load(backbone())
     encoder.backbone.add_tokens(("{SLOT}",))
     torch.manual_seed(3)
     pooler = PoolerLayer(encoder.hidden) if layer else None
     vectors = expected_templates(encoder, list(TEMPLATES), pooler)
-    encoder.compression = Compression(SlotMarks(), TEMPLATES, torch.from_numpy(vectors), pooler, **settings)  # type: ignore[arg-type]
-    return encoder, vectors
+    weights = encoder.weights_fingerprint()
+    compression = Compression(TEMPLATES, torch.from_numpy(vectors), pooler, encoder_weights=weights, **settings)  # type: ignore[arg-type]
+    return CompressedEncoder(encoder, compression), vectors
+
+
+def save(encoder: CompressedEncoder, place: Path) -> None:
+    """Save an encoder and its compression."""
+    encoder.encoder.save(place)
+    write_compression(encoder.compression, place)
 
 
 def expected_templates(encoder: Encoder, texts: list[str], layer: PoolerLayer | None) -> npt.NDArray[np.float32]:
     """t′ = tanh(Wt + b) of length 1, or t itself of length 1."""
-    held, encoder.compression = encoder.compression, None
     vectors = encoder.encode(texts, normalise=False)
-    encoder.compression = held
     if layer is not None:
         weight, bias = (value.detach().numpy() for value in (layer.linear.weight, layer.linear.bias))
         vectors = np.tanh(vectors @ weight.T + bias)
@@ -56,12 +62,12 @@ def expected_templates(encoder: Encoder, texts: list[str], layer: PoolerLayer | 
 def test_vectors_follow_the_equation(layer: bool, share: float, source: str) -> None:
     detector = BuiltInDetector()
     encoder, pool = make_encoder(layer, template_weight=share, source=source, detector=detector)
-    assert encoder.compression is not None
-    own = expected_templates(encoder, [SEVEN.text, "what can you do"], None)
+    plain = encoder.encoder
+    own = expected_templates(plain, [SEVEN.text, "what can you do"], None)
     if source == "retrieved":
         templates = pool[(own @ pool.T).argmax(1)]
     else:
-        templates = expected_templates(encoder, ["wake me at {SLOT}", "what can you do"], encoder.compression.layer)
+        templates = expected_templates(plain, ["wake me at {SLOT}", "what can you do"], encoder.compression.layer)
     if source == "detected":
         assert [slot.value for slot in detector.find(SEVEN.text)] == ["7 pm"]
     expected = share * templates + (1 - share) * own
@@ -75,8 +81,7 @@ def test_every_turn_of_a_conversation_becomes_its_template() -> None:
     queries = [Turn(SYSTEM, "when shall i"), SEVEN]
     templates = [Turn(SYSTEM, "when shall i"), Turn(USER, "wake me at {SLOT}")]
     actual = encoder.encode([queries], normalise=False)
-    encoder.compression = None
-    np.testing.assert_allclose(actual, unit(encoder.encode([templates], normalise=False)), atol=2e-6)
+    np.testing.assert_allclose(actual, unit(encoder.encoder.encode([templates], normalise=False)), atol=2e-6)
 
 
 @settings(deadline=None)
@@ -96,28 +101,27 @@ def test_compression_is_saved_with_the_model_and_off_by_default(tmp_path: Path, 
     encoder, _ = make_encoder(layer, template_weight=0.35, source="detected", detector=BuiltInDetector())
     inputs = [[SEVEN], "play some jazz"]
     compressed = encoder.encode(inputs)
-    encoder.save(tmp_path / "model")
-    again = Encoder.load(tmp_path / "model", device="cpu", compressed=True)
+    save(encoder, tmp_path / "model")
+    again = CompressedEncoder.load(tmp_path / "model", device="cpu")
     np.testing.assert_array_equal(again.encode(inputs), compressed)
     plain = Encoder.load(tmp_path / "model", device="cpu")
-    assert plain.compression is None
-    encoder.compression = None
-    np.testing.assert_array_equal(plain.encode(inputs), encoder.encode(inputs))
+    np.testing.assert_array_equal(plain.encode(inputs), encoder.encoder.encode(inputs))
     loaded = load_folder(tmp_path / "model", "model")
-    assert set(loaded.templates) == {"given", "detected", "retrieved"} and loaded.fingerprint == encoder_fingerprint(
-        plain
-    )
+    assert set(loaded.variants) == {"given", "detected", "retrieved"}
+    assert loaded.fingerprint == encoder_fingerprint(plain)
     whole = load_model(str(tmp_path / "model"), compressed=True)
-    assert whole.name.endswith(", compressed") and whole.trainable is None and not whole.templates
-    assert whole.fingerprint != loaded.fingerprint
-    again.compression.set(template_weight=0.1)  # type: ignore[union-attr]
-    assert encoder_fingerprint(again) != whole.fingerprint
+    assert whole.name.endswith(", compressed") and whole.trainable is None and not whole.variants
+    assert whole.backbones == loaded.backbones
+    assert whole.fingerprint == wrap_model(again).fingerprint != loaded.fingerprint
+    identity = again.identify()
+    assert identity != plain.identify()
+    again.compression.set(template_weight=0.1)
+    assert wrap_model(again).fingerprint != whole.fingerprint
+    assert again.identify() != identity
 
 
 def test_invalid_settings_are_rejected(tmp_path: Path) -> None:
-    encoder, _ = make_encoder(False)
-    compression = encoder.compression
-    assert compression is not None
+    compression = make_encoder(False)[0].compression
     for share in (-0.1, 1.1, float("nan")):
         with pytest.raises(ModelError, match="must be between 0"):
             compression.set(template_weight=share)
@@ -128,7 +132,7 @@ def test_invalid_settings_are_rejected(tmp_path: Path) -> None:
     assert (compression.template_weight, compression.source) == (0.2, "retrieved")
     Encoder.load(backbone()).save(tmp_path / "plain")
     with pytest.raises(ModelError, match="trained on templates"):
-        Encoder.load(tmp_path / "plain", compressed=True)
+        CompressedEncoder.load(tmp_path / "plain")
     with pytest.raises(ModelError, match="cannot be compressed"):
         load_model(str(tmp_path / "plain"), "cls", compressed=True)
 
@@ -137,7 +141,7 @@ def test_invalid_settings_are_rejected(tmp_path: Path) -> None:
 def test_nearest_template_across_blocks(templates: int, utterances: int, block: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     pool, queries = (unit(random.normal(size=(count, 4)).astype(np.float32)) for count in (templates, utterances))
-    compression = Compression(SlotMarks(), [str(number) for number in range(templates)], torch.from_numpy(pool))
+    compression = Compression([str(number) for number in range(templates)], torch.from_numpy(pool))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("turnwise.models.compression._BLOCK", block)
         actual = compression.nearest(torch.from_numpy(queries)).numpy()
@@ -147,18 +151,37 @@ def test_nearest_template_across_blocks(templates: int, utterances: int, block: 
 def test_detector_is_created_on_first_use(tmp_path: Path) -> None:
     """A spaCy model that is not installed does no harm unless it is used, and stays in the settings."""
     encoder, _ = make_encoder(False, detector={"kind": "spacy", "model": "no_such_model"})
-    encoder.save(tmp_path / "model")
-    again = Encoder.load(tmp_path / "model", device="cpu", compressed=True)
-    assert again.encode(["play some jazz"]).shape == (1, again.hidden)
-    assert again.compression is not None and again.compression.sources == ("given", "detected", "retrieved")
+    save(encoder, tmp_path / "model")
+    again = CompressedEncoder.load(tmp_path / "model", device="cpu")
+    assert again.encode("play some jazz").shape == (1, again.encoder.hidden)
+    assert again.compression.sources == ("given", "detected", "retrieved")
     again.compression.set(source="detected")
     with pytest.raises(CorpusError, match=r"no_such_model|spaCy"):
         again.encode(["play some jazz"])
 
 
-def test_saving_without_compression_removes_an_older_one(tmp_path: Path) -> None:
+def test_the_compression_of_another_model_is_not_used(tmp_path: Path) -> None:
     encoder, _ = make_encoder(False)
-    encoder.save(tmp_path / "model")
-    Encoder.load(tmp_path / "model", device="cpu").save(tmp_path / "model")
-    with pytest.raises(ModelError, match="does not exist"):
-        Encoder.load(tmp_path / "model", compressed=True)
+    save(encoder, tmp_path / "model")
+    assert load_folder(tmp_path / "model", "model").variants
+    Encoder.load(backbone()).save(tmp_path / "model")
+    with pytest.raises(ModelError, match="belongs to another model"):
+        CompressedEncoder.load(tmp_path / "model")
+    assert not load_folder(tmp_path / "model", "model").variants
+
+
+@pytest.mark.parametrize("format", ["onnx", "static"])
+def test_an_export_keeps_the_compression_on_request(format: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    encoder, _ = make_encoder(False, template_weight=0.35)
+    save(encoder, tmp_path / "model")
+    command = ["export", str(tmp_path / "model"), "--format", format, "--compressed", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, command)
+    if format == "static":
+        assert result.exit_code == 2 and "onnx-int8" in result.stderr
+        return
+    assert result.exit_code == 0, result.stderr
+    exported = CompressedEncoder.load(tmp_path / "out")
+    inputs = [[SEVEN], "play some jazz"]
+    np.testing.assert_allclose(exported.encode(inputs), encoder.encode(inputs), atol=1e-4)
+    assert exported.identify().fingerprint == CompressedEncoder.load(tmp_path / "model").identify().fingerprint

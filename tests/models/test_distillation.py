@@ -191,15 +191,14 @@ def test_conversations_are_truncated_at_the_head_and_ignore_speakers(static: Pat
 
 
 def test_a_model_with_roles_and_marks_is_distilled(tiny_folder: Folder, tmp_path: Path) -> None:
-    from turnwise.corpus.slots.template import SlotMarks
     from turnwise.models.backbone.inputs import ROLE_TOKENS
 
     backbone = Backbone.load(tiny_folder("bert"))
     backbone.add_tokens((*ROLE_TOKENS.values(), "{PLACE}"))
-    encoder = TrainableEncoder(backbone, style="roles", marks=SlotMarks(("place",))).eval()
+    encoder = TrainableEncoder(backbone, style="roles").eval()
     export(encoder, tmp_path / "out", "static", dimensions=8)
     table = Encoder.load(tmp_path / "out")
-    assert (table.style, table.marks) == ("separator", encoder.marks)
+    assert table.style == "separator"
     assert np.abs(table.encode([[Turn("user", "hello"), Turn("system", "where to")]])).sum() > 0
 
 

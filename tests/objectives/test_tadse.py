@@ -16,7 +16,7 @@ from tests.helpers.tiny import folder, recipe, set_up_run
 from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.core.dialogue import USER, Slot
 from turnwise.core.errors import CorpusError, TurnwiseError
-from turnwise.corpus.slots.template import SlotMarks, Template
+from turnwise.corpus.slots.template import SLOT, template_text
 from turnwise.corpus.storage.corpus import Corpus, read_corpus
 from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.backbone.modules import PoolerLayer
@@ -170,24 +170,20 @@ def store_of(turns: tuple[Turn, ...], place: Path) -> Corpus:
     return read_corpus(place)
 
 
-@pytest.mark.parametrize(("names", "marked"), [(0, ()), (1, ("time",)), (9, ("time", "room", "style"))])
-def test_a_batch_has_utterances_and_templates_twice(tmp_path: Path, names: int, marked: tuple[str, ...]) -> None:
-    run_recipe = recipe("tadse", f"slot_names={names}", "batch_size=9")
+def test_a_batch_has_utterances_and_templates_twice(tmp_path: Path) -> None:
+    run_recipe = recipe("tadse", "batch_size=9")
     run = set_up_run(run_recipe, store_of(TURNS, tmp_path / "store"), tmp_path / "cache")
     (loader,) = run.loaders
-    marks = SlotMarks(marked)
-    assert run.encoder.marks == marks
     prepared = loader.prepare(0)
     rows = loader.rows(0).tolist()
     assert sorted(rows) == [0, 1, 2, 3]  # the last one says what the first says
     texts = [TURNS[row].text for row in rows]
-    templates = [marks.text(Template.from_turn(TURNS[row])) for row in rows]
+    templates = [template_text(TURNS[row]) or TURNS[row].text for row in rows]
     expected = run.encoder.tokenise([*texts, *texts, *templates, *templates], run_recipe.max_length)
     assert [sequence.tolist() for sequence in prepared.sequences] == [sequence.tolist() for sequence in expected]
     vocabulary = run.encoder.backbone.tokenizer.get_added_vocab()
-    assert set(marks.tokens) <= set(vocabulary)
     slot = prepared.sequences[2 * len(rows) + rows.index(0)].tolist()
-    assert slot[-2] == vocabulary["{time}" if "time" in marked else "{SLOT}"]
+    assert slot[-2] == vocabulary[SLOT]
     same = np.equal.outer(prepared.inputs["templates"], prepared.inputs["templates"])
     assert same[rows.index(0), rows.index(1)] and same.sum() == len(rows) + 2
 
@@ -227,9 +223,9 @@ def test_runs_with_and_without_templates_share_tokenised_texts(tmp_path: Path) -
     tokenizer = Encoder.load(recipe("dse").backbone).backbone.tokenizer
     corpus = store_of(TURNS, tmp_path / "store")
     plain = tokenise_corpus(TrainingCorpus.of(corpus, tmp_path / "cache"), tokenizer)
-    with_templates = tokenise_corpus(TrainingCorpus.of(corpus, tmp_path / "cache"), tokenizer, marks=SlotMarks())
+    with_templates = tokenise_corpus(TrainingCorpus.of(corpus, tmp_path / "cache"), tokenizer, rewriter=template_text)
     assert len(list((tmp_path / "cache").glob("texts-*"))) == 1
-    assert plain.tokens(3).tolist() == with_templates.tokens(3).tolist() == with_templates.template(3).tolist()
+    assert plain.tokens(3).tolist() == with_templates.tokens(3).tolist() == with_templates.rewritten(3).tolist()
 
 
 @pytest.mark.parametrize(
@@ -239,7 +235,6 @@ def test_runs_with_and_without_templates_share_tokenised_texts(tmp_path: Path) -
         ("pair_temperature=-1", "must be positive"),
         ("pair_weight=-1", "0 or more"),
         ("min_slots=-1", "0 or more"),
-        ("slot_names=-1", "0 or more"),
         ("negatives=pattern", "negatives"),
     ],
 )
@@ -260,10 +255,9 @@ def test_zero_weights_are_rejected() -> None:
 def test_a_model_is_saved_with_its_templates_and_their_layer(tmp_path: Path, layer: bool) -> None:
     run_recipe = recipe("tadse", f"template_layer={layer}".lower(), "min_slots=1")
     trained = train(run_recipe, tiny_corpus(), tmp_path / "model", cache=folder() / "cache")
-    assert trained.compression is None  # off unless asked for
     compression = Compression.load(tmp_path / "model" / "compression")
     turns = [turn for dialogue in tiny_corpus() for turn in dialogue.turns if turn.slots]
-    assert set(compression.templates) == {SlotMarks().text(Template.from_turn(turn)) for turn in turns}
+    assert set(compression.templates) == {template_text(turn) for turn in turns}
     assert (compression.layer is not None) == layer
     plain = torch.from_numpy(trained.encode(list(compression.templates), normalise=False))
     with torch.inference_mode():

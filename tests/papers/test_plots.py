@@ -54,9 +54,8 @@ ENCODER = FunctionEncoder(RandomEncoder().encode)
 
 
 def evaluated_plots(templates: bool, rows: Sequence[MetricRow] = (), *datasets: IntentData) -> Results:
-    model = ModelUnderTest(
-        "mine", ENCODER, None, None, None, templates={"given": TemplateVectors()} if templates else {}
-    )
+    given = ModelUnderTest("templates", TemplateVectors(), None, None, None)
+    model = ModelUnderTest("mine", ENCODER, None, None, None, variants={"given": given} if templates else {})
     results = Results("mine", "tadse", rows=list(rows))
     by_name = {data.name: data for data in datasets}
     add_plots("tadse", model, lambda protocol, name: by_name.get(name), results)

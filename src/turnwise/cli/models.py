@@ -192,14 +192,18 @@ def export_command(
             raise typer.BadParameter(f"needs --format {' or '.join(formats)}, got {format}", param_hint=name)
         if name in corpus_options and value is not None and not corpus:
             raise typer.BadParameter("needs a store, named with --corpus", param_hint=name)
+    if compressed and format == "static":
+        raise typer.BadParameter("needs --format onnx or onnx-int8, got static", param_hint="--compressed")
     require("torch", "pyarrow", extra="train")
     from turnwise.corpus.storage.store import require_speakers
+    from turnwise.models.compression import read_compression, write_compression
     from turnwise.models.distillation import sample_corpora
     from turnwise.models.export import CALIBRATION_TEXTS, export
 
     with progress_bar() as progress:
         device = None if format == "static" else "cpu"
-        encoder = turnwise.Encoder.load(model, device=device, pooling=pooling, compressed=compressed)
+        encoder = turnwise.Encoder.load(model, device=device, pooling=pooling)
+        compression = read_compression(model, encoder) if compressed else None
         options: dict[str, Any] = {"dimensions": dimensions or _DIMENSIONS}
         if corpus:
             combined = turnwise.read_corpus(*corpus, splits=split)
@@ -213,6 +217,8 @@ def export_command(
                 progress=progress,
             )
         result = export(encoder, out, format, **options, overwrite=force, progress=progress)
+        if compression is not None:
+            write_compression(compression, out)
     data = {
         "folder": str(result.folder),
         "format": format,
@@ -250,7 +256,7 @@ def compress_command(
 
     λ of TaDSE's semantic compression is given, or selected on validation utterances, and stored in the model folder.
 
-    Only `turnwise evaluate MODEL --compressed` and `Encoder.load(MODEL, compressed=True)` use it.
+    Only commands with --compressed and `CompressedEncoder.load(MODEL)` use it.
 
     Example: `turnwise compress model --data data --dataset snips --source given`
 
@@ -273,12 +279,13 @@ def compress_command(
         curve = result.curve
     else:
         result = set_compression(model, template_weight=weight, source=source, detector=detector)
-    points = [{"share": key, "accuracy": value} for key, value in curve.items()]
+    points = [{"template_weight": key, "accuracy": value} for key, value in curve.items()]
     blocks = [facts(model, [("λ", f"{result.template_weight:g}"), ("templates", result.source)])]
     if curve:
         rows = [(f"{key:g}", f"{value:.2f}") for key, value in curve.items()]
         blocks.append(facts("Accuracy on validation utterances by λ", rows))
-    show({"share": result.template_weight, "source": result.source, "curve": points}, *blocks, as_json=as_json)
+    answer = {"template_weight": result.template_weight, "source": result.source, "curve": points}
+    show(answer, *blocks, as_json=as_json)
     if curve and not as_json and curve[0.0] > curve[result.template_weight]:
         message("accuracy is higher without compression (λ = 0): leave compression off for this data")
 

@@ -66,6 +66,11 @@ class ProtocolInput:
         return cast(SupportsEncode, self.model.encoder)
 
     @property
+    def variants(self) -> dict[str, SupportsEncode]:
+        """Return the encoders of the model's variants by name."""
+        return {name: cast(SupportsEncode, each.encoder) for name, each in self.model.variants.items()}
+
+    @property
     def scorer(self) -> SupportsScore:
         """Return the model's re-ranker."""
         return cast(SupportsScore, self.model.scorer)
@@ -87,9 +92,9 @@ class Protocol:
     task: str
     datasets: Catalogue  # what it can be run on
     run: Callable[[ProtocolInput], list[Outcome]]
-    #: Vectors; scores of candidates (by cosine, if need be); coherence heads (or vectors); weights to train; template
-    #: vectors in addition; both vectors and a re-ranker's scores.
-    needs: Literal["vectors", "scores", "heads", "weights", "templates", "both"] = "vectors"
+    #: Vectors; scores of candidates (by cosine, if need be); coherence heads (or vectors); weights to train; the
+    #: encoders of templates in addition; both vectors and a re-ranker's scores.
+    needs: Literal["vectors", "scores", "heads", "weights", "variants", "both"] = "vectors"
     timed: bool = False  # whether it also measures time; it then gets a model without a vector cache
     add_plots: Callable[[Results], None] | None = None  # adds plots of its metrics to the results
 
@@ -100,7 +105,7 @@ class Protocol:
             "scores": model.encoder is not None or model.scorer is not None,
             "heads": model.encoder is not None or bool(coherence_heads(model.scorer)),
             "weights": model.trainable is not None,
-            "templates": bool(model.templates),
+            "variants": bool(model.variants),
             "both": model.encoder is not None and model.scorer is not None,
         }[self.needs]
 
@@ -110,10 +115,10 @@ class Protocol:
 
 def _run_nearest(inputs: ProtocolInput) -> list[Outcome]:
     """Classify by nearest neighbours; without out-of-scope utterances too, where they are an intent in the paper."""
-    encoder, data, marks = inputs.encoder, inputs.data, inputs.model.marks
-    outcomes = nearest_intents(encoder, data, neighbours=NEIGHBOURS, marks=marks)
+    encoder, data = inputs.encoder, inputs.data
+    outcomes = nearest_intents(encoder, data, neighbours=NEIGHBOURS)
     if data.out_of_scope.test:
-        outcomes += nearest_intents(encoder, data, include_out_of_scope=False, marks=marks)
+        outcomes += nearest_intents(encoder, data, include_out_of_scope=False)
     return outcomes
 
 
@@ -181,10 +186,8 @@ PROTOCOLS: dict[str, Protocol] = {
     "compressed nearest": Protocol(
         "intents",
         intent_datasets,
-        lambda inputs: compressed_intents(
-            inputs.encoder, inputs.model.templates, inputs.data, marks=inputs.model.marks
-        ),
-        "templates",
+        lambda inputs: compressed_intents(inputs.encoder, inputs.variants, inputs.data),
+        "variants",
     ),
     "logistic": Protocol("intents", intent_datasets, lambda inputs: logistic_intents(inputs.encoder, inputs.data)),
     "fine-tuned intents": Protocol("intents", intent_datasets, _run_fine_tuned_intents, "weights"),
@@ -240,8 +243,8 @@ PROTOCOLS: dict[str, Protocol] = {
     "compressed geometry": Protocol(
         "geometry",
         intent_datasets,
-        lambda inputs: compressed_geometry(inputs.encoder, inputs.model.templates, inputs.data),
-        "templates",
+        lambda inputs: compressed_geometry(inputs.encoder, inputs.variants, inputs.data),
+        "variants",
     ),
     "isotropy": Protocol("geometry", conversation_datasets, lambda inputs: isotropy(inputs.encoder, inputs.data)),
 }

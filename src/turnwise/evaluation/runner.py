@@ -192,6 +192,15 @@ def _digest(key: list[Any]) -> str:
     return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
 
 
+def _cache_vectors(model: ModelUnderTest, folder: Path | None, progress: Progress) -> ModelUnderTest:
+    """Return a model that caches its vectors and those of its variants, in a folder for each fingerprint."""
+    if model.encoder is None:
+        return model
+    place = folder / model.fingerprint[:16] if folder and model.fingerprint else None
+    variants = {name: _cache_vectors(each, folder, progress) for name, each in model.variants.items()}
+    return replace(model, encoder=VectorCache(model.encoder, place, progress), variants=variants)
+
+
 class _Runner:
     """Runs protocols on data sets, and caches vectors, data sets and outcomes."""
 
@@ -207,15 +216,7 @@ class _Runner:
         # without a fingerprint nobody knows whether the model is the same next time
         key = model.fingerprint[:16] if cache and model.fingerprint else None
         self._outcome_folder = cache / "outcomes" / key if cache and key else None
-        vectors = cache / "vectors" / key if cache and key else None
-        encoder = VectorCache(model.encoder, vectors, progress) if model.encoder is not None else None
-        # a model with another slot detector has the same fingerprint: template vectors have their own
-        templates_key = model.templates_fingerprint[:16] if model.templates_fingerprint else None
-        templates = {
-            source: VectorCache(each, vectors / templates_key / source if vectors and templates_key else None, progress)
-            for source, each in model.templates.items()
-        }
-        self.model = replace(model, encoder=encoder, templates=templates)
+        self.model = _cache_vectors(model, cache / "vectors" if cache else None, progress)
         self._uncached_model = model  # for protocols that measure time
         self._protocols = all_protocols()
         self._data = data
@@ -239,8 +240,8 @@ class _Runner:
     # ---- what to run
 
     def _is_expected(self, protocol: Protocol) -> bool:
-        """Return whether a protocol is run or reported as left out; compression is for models with templates."""
-        return protocol.needs != "templates" or protocol.supports(self.model)
+        """Return whether a protocol is run or reported as left out; variants are not expected of every model."""
+        return protocol.needs != "variants" or protocol.supports(self.model)
 
     def suite_jobs(self, suite: Suite, results: Results) -> Iterator[EvaluationJob]:
         """Yield the jobs of a suite on the data sets that are present, and record missing ones."""
@@ -289,12 +290,11 @@ class _Runner:
         return read_outcomes(path)  # as the next run will read them, to the last digit
 
     def _outcome_path(self, job: EvaluationJob) -> Path | None:
-        templates = job.protocol.needs == "templates"
-        if self._outcome_folder is None or (templates and self.model.templates_fingerprint is None):
+        variants = self.model.variants if job.protocol.needs == "variants" else {}
+        if self._outcome_folder is None or any(each.fingerprint is None for each in variants.values()):
             return None
         key = [__version__, _REVISION, job.name, job.dataset.name, self._hash(job.dataset), asdict(self._effort)]
-        if templates:
-            key.append(self.model.templates_fingerprint)
+        key += [(name, each.fingerprint) for name, each in variants.items()]
         if self._exclude_seen:
             key.append(self._training_digest)
         if job.protocol.timed:  # times of another machine must not be reused

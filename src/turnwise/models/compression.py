@@ -11,7 +11,7 @@ template.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -22,10 +22,14 @@ from torch.nn.functional import normalize
 from turnwise.core.dialogue import USER, Slot, Turn
 from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json, write_atomic, write_tensors
-from turnwise.core.types import Vectors
+from turnwise.core.types import SupportsEncode, Vectors
+from turnwise.core.vectors import normalise_vectors
 from turnwise.corpus.slots.detectors import Detector, detector_from_json
-from turnwise.corpus.slots.template import SlotMarks, Template
+from turnwise.corpus.slots.template import template_text
 from turnwise.models.backbone.modules import PoolerLayer
+from turnwise.models.backbone.source import COMPRESSION, Runtime, locate_model
+from turnwise.models.encoder import Encoder, Precision
+from turnwise.models.identity import EncoderId, digest_model, encoder_fingerprint
 
 #: Where a template comes from.
 TemplateSource = Literal["given", "detected", "retrieved"]
@@ -41,25 +45,13 @@ _SETTINGS_FILE = "compression.json"
 _TENSORS_FILE = "compression.safetensors"
 
 
-def project_templates(vectors: Tensor, layer: PoolerLayer | None) -> Tensor:
-    """Return t′ = M_A t, or t without such a layer, of length 1."""
-    return normalize(vectors if layer is None else layer(vectors), dim=1)
-
-
-def mix_vectors(utterances: Vectors, templates: Vectors, template_weight: float) -> Vectors:
-    """Apply Eq. 5 to vectors of length 1 (rows, size)."""
-    vectors: Vectors = (template_weight * templates + (1 - template_weight) * utterances).astype(np.float32)
-    return vectors
-
-
 class Compression(nn.Module):
-    """The parts of semantic compression."""
+    """The templates of a model, and how they are mixed with utterances."""
 
-    vectors: Tensor  # of the templates, after the layer, of length 1 (templates, hidden)
+    vectors: Tensor  # t′ of the templates (templates, hidden)
 
     def __init__(
         self,
-        marks: SlotMarks,
         templates: Sequence[str],
         vectors: Tensor,
         layer: PoolerLayer | None = None,
@@ -67,18 +59,26 @@ class Compression(nn.Module):
         template_weight: float = DEFAULT_TEMPLATE_WEIGHT,
         source: TemplateSource = "retrieved",
         detector: Detector | Mapping[str, Any] | None = None,
+        encoder_weights: str | None = None,
     ):
         super().__init__()
         if len(templates) != len(vectors):
             raise ValueError(f"{len(templates)} templates have {len(vectors)} vectors")
-        self.marks = marks  # of the templates that the model was trained on
         self.layer = layer  # on templates' vectors (M_A), if the model was trained with one
         self.templates = tuple(templates)  # of the training corpus, to retrieve from
         self.register_buffer("vectors", vectors)
         self._detector = detector
         self.template_weight = template_weight  # λ
         self.source: TemplateSource = source
+        self._encoder_weights = encoder_weights  # a hash of those of its encoder; None: unknown
         self.set()
+
+    @classmethod
+    def of(cls, encoder: Encoder, templates: Sequence[str], layer: PoolerLayer | None = None) -> Self:
+        """Encode the templates that an encoder was trained on, and `layer` (M_A) with it."""
+        vectors = torch.from_numpy(encoder.encode(templates, normalise=False)).to(encoder.device)
+        with torch.inference_mode():
+            return cls(templates, _project(vectors, layer), layer, encoder_weights=_weights_of(encoder))
 
     @property
     def detector(self) -> Detector | None:
@@ -112,7 +112,7 @@ class Compression(nn.Module):
             )
         self.template_weight, self.source = weight, source
 
-    # ---- templates
+    # ---- templates of inputs
 
     def templates_of(self, items: Sequence[Any], source: Literal["given", "detected"]) -> list[Any]:
         """Return the templates of texts and conversations, by the slots given with turns or found by the detector."""
@@ -124,13 +124,8 @@ class Compression(nn.Module):
             raise ModelError("templates cannot be detected: the model has no detector")
         else:
             slots = self.detector.find_all([turn.text if isinstance(turn, Turn) else turn for turn in turns])
-        templates = map(self._template, turns, slots)
+        templates = map(_template_of, turns, slots)
         return [next(templates) if isinstance(item, str) else [next(templates) for _ in item] for item in items]
-
-    def _template(self, turn: Turn | str, slots: tuple[Slot, ...]) -> Turn | str:
-        text = turn.text if isinstance(turn, Turn) else turn
-        template = self.marks.text(Template.from_turn(Turn(USER, text, slots=slots))) if slots else text
-        return Turn(turn.speaker, template) if isinstance(turn, Turn) else template
 
     def nearest(self, utterances: Tensor) -> Tensor:
         """Return the vector of the nearest template of the training corpus for each utterance's vector of length 1."""
@@ -145,23 +140,17 @@ class Compression(nn.Module):
                 indices[rows] = torch.where(nearer, columns + first, indices[rows])
         return self.vectors[indices]
 
-    # ---- vectors
-
     def retrieve(self, utterances: Vectors) -> Vectors:
         """Return what `nearest` returns, for arrays."""
         vectors: Vectors = self.nearest(torch.from_numpy(utterances).to(self.vectors.device)).cpu().numpy()
         return vectors
 
     def project(self, templates: Vectors) -> Vectors:
-        """Return t′ of templates' vectors (rows, hidden), of length 1."""
+        """Return t′ of templates' vectors (rows, hidden)."""
         with torch.inference_mode():
-            vectors = project_templates(torch.from_numpy(templates).to(self.vectors.device), self.layer)
+            vectors = _project(torch.from_numpy(templates).to(self.vectors.device), self.layer)
             projected: Vectors = vectors.cpu().numpy()
         return projected
-
-    def mix(self, utterances: Vectors, templates: Vectors) -> Vectors:
-        """Return the vectors of utterances, moved towards those of their templates."""
-        return mix_vectors(utterances, templates, self.template_weight)
 
     # ---- on disk
 
@@ -171,13 +160,9 @@ class Compression(nn.Module):
             return self._detector
         return self._detector.to_json()
 
-    def description(self) -> str:
-        """Return all that determines the mixture besides tensors, for fingerprints."""
-        return json.dumps([self.template_weight, self.source, self.templates_description()])
-
-    def templates_description(self) -> str:
-        """Return all that determines the templates of inputs, whatever their source and weight."""
-        return json.dumps([self.marks.names, self._detector_json], sort_keys=True)
+    def describe(self, *settings: Any) -> str:
+        """Return a hash of the templates of inputs and of settings, for fingerprints."""
+        return digest_model(self, json.dumps([self._detector_json, *settings], sort_keys=True))
 
     def save(self, folder: Path) -> None:
         """Write it to a folder of its own."""
@@ -187,17 +172,17 @@ class Compression(nn.Module):
             tensors |= {name: value.contiguous() for name, value in self.layer.state_dict(prefix="layer.").items()}
         write_tensors(folder / _TENSORS_FILE, tensors)
         settings = {
-            "share": self.template_weight,
+            "template_weight": self.template_weight,
             "source": self.source,
-            "names": self.marks.names,
             "layer": self.layer is not None,
             "detector": self._detector_json,
+            "encoder": self._encoder_weights,
             "templates": self.templates,
         }
         write_atomic(folder / _SETTINGS_FILE, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
-    def load(cls, folder: Path) -> "Compression":
+    def load(cls, folder: Path) -> Self:
         """Read what `save` has written."""
         if not (folder / _SETTINGS_FILE).is_file():
             raise ModelError(
@@ -211,11 +196,148 @@ class Compression(nn.Module):
             state = {name.removeprefix("layer."): value for name, value in tensors.items() if name != "vectors"}
             layer.load_state_dict(state)
         return cls(
-            SlotMarks(tuple(settings["names"])),
             settings["templates"],
             tensors["vectors"],
             layer,
-            template_weight=settings["share"],
+            template_weight=settings["template_weight"],
             source=settings["source"],
             detector=settings["detector"],
+            encoder_weights=settings["encoder"],
         )
+
+    def fits(self, encoder: Encoder) -> bool:
+        """Whether it was made with an encoder, or the model that the encoder was exported from."""
+        return self._encoder_weights in (None, _weights_of(encoder))
+
+
+def _weights_of(encoder: Encoder) -> str:
+    return encoder.origin or encoder.weights_fingerprint()
+
+
+def _template_of(turn: Turn | str, slots: tuple[Slot, ...]) -> Turn | str:
+    if isinstance(turn, str):
+        return template_text(Turn(USER, turn, slots=slots)) or turn
+    return Turn(turn.speaker, template_text(Turn(USER, turn.text, slots=slots)) or turn.text)
+
+
+def _project(vectors: Tensor, layer: PoolerLayer | None) -> Tensor:
+    """Return t′ = M_A t, or t without such a layer, of length 1."""
+    return normalize(vectors if layer is None else layer(vectors), dim=1)
+
+
+# ---- encoders
+
+
+def mix_vectors(utterances: Vectors, templates: Vectors, template_weight: float) -> Vectors:
+    """Apply Eq. 5 to vectors of length 1 (rows, size)."""
+    vectors: Vectors = (template_weight * templates + (1 - template_weight) * utterances).astype(np.float32)
+    return vectors
+
+
+class TemplateEncoder:
+    """Encodes the templates of inputs: t′ of Eq. 5, from one source."""
+
+    def __init__(self, encoder: Encoder, compression: Compression, source: TemplateSource):
+        self._encoder = encoder
+        self._compression = compression
+        self._source: TemplateSource = source
+
+    @property
+    def description(self) -> str:
+        """All that determines the vectors, for fingerprints."""
+        return encoder_fingerprint(self._encoder) + self._compression.describe(self._source)
+
+    def encode(
+        self,
+        inputs: Sequence[Any],
+        *,
+        normalise: bool | None = None,
+        max_length: int | None = None,
+        utterances: Vectors | None = None,
+    ) -> Vectors:
+        """Return vectors of length 1 (inputs, hidden); `utterances` are the inputs' own vectors, if known."""
+        if self._source == "retrieved":
+            if utterances is None:
+                utterances = self._encoder.encode(inputs, normalise=True, max_length=max_length)
+            return self._compression.retrieve(utterances)
+        templates = self._compression.templates_of(inputs, self._source)
+        return self._compression.project(self._encoder.encode(templates, normalise=False, max_length=max_length))
+
+
+class CompressedEncoder(SupportsEncode):
+    """An encoder with semantic compression: it mixes the vectors of utterances and of their templates.
+
+    Attributes:
+        encoder: encodes utterances and templates.
+        compression: the weight and the source of templates, which `compression.set` changes.
+    """
+
+    def __init__(self, encoder: Encoder, compression: Compression):
+        self.encoder = encoder
+        self.compression = compression
+
+    @classmethod
+    def load(
+        cls, name: str | Path, *, device: Any = None, precision: Precision = "float32", runtime: Runtime | None = None
+    ) -> Self:
+        """Load a model that was trained on templates, with its compression; see `Encoder.load`."""
+        encoder = Encoder.load(name, device=device, precision=precision, runtime=runtime)
+        return cls(encoder, read_compression(name, encoder))
+
+    @property
+    def normalise(self) -> bool:
+        """Whether vectors have length 1 by default."""
+        return self.encoder.normalise
+
+    @property
+    def device(self) -> str:
+        """The device of the encoder."""
+        return self.encoder.device
+
+    @property
+    def description(self) -> str:
+        """All that determines the vectors, for fingerprints."""
+        return encoder_fingerprint(self.encoder) + self._description
+
+    @property
+    def _description(self) -> str:
+        return self.compression.describe(self.compression.source, self.compression.template_weight)
+
+    def identify(self, max_length: int | None = None) -> EncoderId:
+        """Return what identifies its vectors in an index; see `Encoder.identify`."""
+        own = self.encoder.identify(max_length)
+        return EncoderId(own.name, digest_model(None, own.fingerprint, self._description))
+
+    def encode(
+        self, inputs: str | Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> Vectors:
+        """Return the mixed vectors (inputs, hidden) of texts and conversations, each turn of which has a template."""
+        items: Sequence[Any] = [inputs] if isinstance(inputs, str) else inputs
+        own = self.encoder.encode(items, normalise=True, max_length=max_length)
+        templates = TemplateEncoder(self.encoder, self.compression, self.compression.source)
+        others = templates.encode(items, max_length=max_length, utterances=own)
+        vectors = mix_vectors(own, others, self.compression.template_weight)
+        unit = self.normalise if normalise is None else normalise
+        return normalise_vectors(vectors) if unit else vectors
+
+
+def read_compression(model: str | Path, encoder: Encoder) -> Compression:
+    """Read the compression of a model's folder, for the encoder of that folder."""
+    folder = locate_model(model) / COMPRESSION
+    compression = Compression.load(folder)
+    if not compression.fits(encoder):
+        raise ModelError(f"{folder} belongs to another model: train this one on templates, or remove the folder")
+    return compression.to(encoder.device)
+
+
+def template_encoders(model: Path, encoder: Encoder) -> dict[TemplateSource, TemplateEncoder]:
+    """Return the encoders of templates by their source; none if the folder's compression belongs to another model."""
+    compression = Compression.load(model / COMPRESSION).to(encoder.device)
+    if not compression.fits(encoder):
+        return {}
+    return {source: TemplateEncoder(encoder, compression, source) for source in compression.sources}
+
+
+def write_compression(compression: Compression, model: Path) -> None:
+    """Write the compression of a model into its folder."""
+    compression.save(model / COMPRESSION)

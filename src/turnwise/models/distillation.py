@@ -158,7 +158,7 @@ def distil(
     folder = Path(str(getattr(config, "name_or_path", "")))
     static = StaticTable(table, static_tokenizer, folder)
     # means do not depend on positions: speakers are lost, and turns are concatenated without a separator
-    settings = EncoderConfig(max_length=encoder.max_length, normalise=True, marks=encoder.marks)
+    settings = EncoderConfig(max_length=encoder.max_length, normalise=True)
     return ExportedEncoder(static, static_tokenizer, settings, {"model_type": STATIC}, folder)
 
 

@@ -5,7 +5,6 @@
 """
 
 import reprlib
-import shutil
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,6 @@ from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
 from turnwise.core.vectors import normalise_vectors
 from turnwise.corpus.overlap.training_data import TrainingData, save_training_data
-from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, collect_tokens, run_tokenizer
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, token_batches
 from turnwise.models.backbone.source import (
@@ -40,9 +38,6 @@ from turnwise.models.backbone.source import (
 from turnwise.models.identity import EncoderId, index_fingerprint
 from turnwise.version import __version__
 
-if TYPE_CHECKING:
-    from turnwise.models.compression import Compression, TemplateSource
-
 #: What can be encoded: a text, or a conversation so far, newest turn last.
 TextOrTurns = str | Sequence[str] | Sequence[Turn]
 
@@ -51,9 +46,6 @@ _Histories = list[list[tuple[str, str]]]
 
 #: Texts tokenised at a time.
 TOKENISE_BATCH = 32_768
-
-#: In a model's folder: the folder of semantic compression.
-COMPRESSION = "compression"
 
 #: Of matrix products.
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -74,7 +66,6 @@ class EncoderConfig:
     max_length: int | None = None
     normalise: bool = False
     style: TurnStyle = "separator"
-    marks: SlotMarks = ONE_MARK
     dense: str = ""  # path of the layer of the pooling 'cls-mlp'
     exported: ExportKind | None = None
     origin: str | None = None  # see `Encoder`
@@ -89,7 +80,7 @@ class EncoderConfig:
             kind = settings.get("kind")
             if kind == "reranker":
                 raise ModelError(f"{folder} holds a re-ranker, not an encoder: load it with Reranker.load")
-            config.style, config.marks = settings["style"], SlotMarks(tuple(settings.get("slots", ())))
+            config.style = settings["style"]
             if kind in get_args(ExportKind):
                 config.exported, config.pooling = kind, settings["pooling"]
                 config.max_length, config.normalise = settings["max_length"], settings["normalise"]
@@ -143,21 +134,17 @@ class Encoder(ABC):
         max_length: tokens of an input, including special ones.
         normalise: whether vectors have length 1 by default.
         style: how the turns of a conversation are joined.
-        marks: the slot marks of the templates that the model was trained on; `{SLOT}` without any.
-        compression: moves vectors towards those of templates; None: off.
         training_data: what is known of the texts that it was trained on; None: nothing.
         name: what it was loaded as, for messages; empty if it was not loaded.
         origin: of an ONNX graph, the fingerprint of the weights that it was exported from; None: unknown.
         precision: of matrix products in `encode`.
     """
 
-    def __init__(self, pooling: Pooling, max_length: int, normalise: bool, style: TurnStyle, marks: SlotMarks):
+    def __init__(self, pooling: Pooling, max_length: int, normalise: bool, style: TurnStyle):
         self.pooling: Pooling = pooling
         self.max_length = max_length
         self.normalise = normalise
         self.style: TurnStyle = style
-        self.marks = marks
-        self.compression: Compression | None = None
         self.training_data: TrainingData | None = None
         self.name = ""
         self.origin: str | None = None
@@ -249,45 +236,8 @@ class Encoder(ABC):
         items: Sequence[TextOrTurns] = [inputs] if isinstance(inputs, str) else inputs
         _check_inputs(items)
         unit = self.normalise if normalise is None else normalise
-        options = (max_length, batch_tokens, progress)
-        if self.compression is None:
-            return self._encode(items, unit, *options)
-        utterances = self._encode(items, True, *options)
-        templates = self.encode_templates(items, self.compression, self.compression.source, *options, utterances)
-        vectors = self.compression.mix(utterances, templates)
-        return normalise_vectors(vectors) if unit else vectors
-
-    def encode_templates(
-        self,
-        items: Sequence[TextOrTurns],
-        compression: "Compression",
-        source: "TemplateSource",
-        max_length: int | None = None,
-        batch_tokens: int | None = None,
-        progress: Progress = silent,
-        utterances: Vectors | None = None,
-    ) -> Vectors:
-        """Return the vectors of the inputs' templates for semantic compression, of length 1 (inputs, hidden).
-
-        `utterances` are the inputs' own vectors, of length 1, if known; for the rest see `encode` and `Compression`.
-        """
-        options = (max_length, batch_tokens, progress)
-        if source == "retrieved":
-            return compression.retrieve(self._encode(items, True, *options) if utterances is None else utterances)
-        return compression.project(self._encode(compression.templates_of(items, source), False, *options))
-
-    def _encode(
-        self,
-        items: Sequence[TextOrTurns],
-        normalise: bool,
-        max_length: int | None,
-        batch_tokens: int | None,
-        progress: Progress,
-    ) -> Vectors:
-        """Return vectors without compression."""
-        return self._encode_portions(
-            self._tokenise_ahead(items, max_length), len(items), normalise, batch_tokens, progress
-        )
+        portions = self._tokenise_ahead(items, max_length)
+        return self._encode_portions(portions, len(items), unit, batch_tokens, progress)
 
     def _tokenise_ahead(self, items: Sequence[TextOrTurns], max_length: int | None) -> Iterator[RaggedTokens]:
         """Yield the token sequences of inputs in portions; a thread tokenises the next ones in the meantime."""
@@ -314,7 +264,7 @@ class Encoder(ABC):
         batch_tokens: int | None = None,
         progress: Progress = silent,
     ) -> Vectors:
-        """Return vectors (sequences, hidden) of token sequences from `tokenise`, without compression; see `encode`."""
+        """Return vectors (sequences, hidden) of token sequences from `tokenise`; see `encode`."""
         unit = self.normalise if normalise is None else normalise
         return self._encode_portions([RaggedTokens.of(sequences)], len(sequences), unit, batch_tokens, progress)
 
@@ -398,7 +348,6 @@ class Encoder(ABC):
         *,
         device: Any = None,
         pooling: Pooling | None = None,
-        compressed: bool = False,
         precision: Precision = "float32",
         runtime: Runtime | None = None,
     ) -> Self:
@@ -412,7 +361,6 @@ class Encoder(ABC):
             name: of the model.
             device: a name such as 'cuda:0' or a torch device; None: a GPU if there is one.
             pooling: replaces the model's own.
-            compressed: apply TaDSE's semantic compression, as configured in the folder.
             precision: of matrix products in `encode`; 'float16' and 'bfloat16' are faster on a GPU, with almost the
                 same vectors.
             runtime: the library that runs an ONNX model, 'onnxruntime' (also if None) or 'openvino', which is faster on
@@ -433,10 +381,6 @@ class Encoder(ABC):
         encoder.set_precision(precision)
         encoder.training_data = load_training_data(folder)
         encoder.name, encoder.origin = str(name), config.origin
-        if compressed:
-            from turnwise.models.compression import Compression
-
-            encoder.compression = Compression.load(folder / COMPRESSION).to(encoder.device)
         return encoder
 
     def set_precision(self, precision: Precision) -> None:
@@ -456,18 +400,13 @@ class Encoder(ABC):
     def save(self, folder: Path | str, card: str | None = None) -> None:
         """Write a folder that `Encoder.load` reads; `SentenceTransformer(folder)` reads it, too, unless it is ONNX.
 
-        Semantic compression is written if it is on; an older one in the folder is removed. `card` is the model card, as
-        Markdown.
+        `card` is the model card, as Markdown.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        settings: dict[str, Any] = {"turnwise": __version__, "style": self.style, "slots": self.marks.names}
+        settings: dict[str, Any] = {"turnwise": __version__, "style": self.style}
         write_json(folder / DESCRIPTION_FILE, settings | self._save_model(folder))
         save_training_data(self.training_data, folder)
-        # another model's compression would not fit
-        shutil.rmtree(folder / COMPRESSION, ignore_errors=True)
-        if self.compression is not None:
-            self.compression.save(folder / COMPRESSION)
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
 

@@ -108,8 +108,6 @@ def export(
             raise ModelError(f"{folder} already holds an exported model: choose another folder, or use --force")
     if kind != "static":
         return _export_graph(encoder, folder, kind, texts, progress)
-    if encoder.compression is not None:
-        raise ModelError("semantic compression needs the model's own vectors, and a table has others: leave it out")
     table = distil(encoder, dimensions=dimensions, words=words, texts=texts, progress=progress)
     table.training_data = encoder.training_data
     table.save(folder)
@@ -144,7 +142,6 @@ def _export_graph(
             max_length=encoder.max_length,
             normalise=encoder.normalise,
             style=encoder.style,
-            marks=encoder.marks,
         )
         tokenizer, config = ExportedTokenizer.load(path.parent), read_json(path.with_name("config.json"))
         graph = ExportedEncoder(OnnxGraph(path), tokenizer, settings, config, folder)
@@ -155,7 +152,6 @@ def _export_graph(
                 f"the graph's vectors differ by up to {difference:.2g} from the model's, more than {_TOLERANCE:g}: "
                 f"this model ({encoder.backbone.config.model_type}) cannot be exported"
             )
-        graph.compression = encoder.compression
         graph.save(folder)
         progress(f"exporting: {kind}", 3, 3)
         return ExportResult(folder, path.stat().st_size, difference, cosine)

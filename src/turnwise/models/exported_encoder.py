@@ -41,7 +41,7 @@ class ExportedEncoder(Encoder):
     ):
         """Combine the parts; `backbone` is the configuration of the model that it was exported from."""
         longest = UNLIMITED if settings.max_length is None else settings.max_length
-        super().__init__(settings.pooling, longest, settings.normalise, settings.style, settings.marks)
+        super().__init__(settings.pooling, longest, settings.normalise, settings.style)
         self.model = model
         self.folder = folder
         self._tokenizer = tokenizer
@@ -79,7 +79,7 @@ class ExportedEncoder(Encoder):
 
     def digest(self, *texts: str) -> str:
         """Return a hash of the model and of texts."""
-        return digest_model(self.compression, self.model.digest, *texts)
+        return digest_model(None, self.model.digest, *texts)
 
     def weights_fingerprint(self) -> str:
         """Return a hash of the model and its vocabulary; see `Encoder`."""

@@ -134,9 +134,8 @@ def encoder_fingerprint(encoder: "Encoder") -> str:
     """Return a hash of all that determines an encoder's vectors: weights, vocabulary and settings."""
     settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
     precision = "" if encoder.precision == "float32" else encoder.precision
-    compression = "" if encoder.compression is None else encoder.compression.description()
     definition = (encoder.configuration(), _tokenizer_text(encoder.tokenizer))
-    return encoder.digest(repr(settings), *definition, compression, precision)
+    return encoder.digest(repr(settings), *definition, precision)
 
 
 def index_fingerprint(encoder: "Encoder", max_length: int | None = None) -> str:
@@ -146,9 +145,7 @@ def index_fingerprint(encoder: "Encoder", max_length: int | None = None) -> str:
     """
     longest = min(max_length or encoder.max_length, encoder.max_length)
     settings = repr((encoder.pooling, longest, encoder.style))
-    compression = encoder.compression
-    compressed = "" if compression is None else digest_model(compression, compression.description())
-    return digest_model(None, encoder.origin or encoder.weights_fingerprint(), settings, compressed)
+    return digest_model(None, encoder.origin or encoder.weights_fingerprint(), settings)
 
 
 def reranker_fingerprint(reranker: "Reranker") -> str:

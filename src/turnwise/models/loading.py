@@ -15,15 +15,13 @@ from turnwise.core.imports import explain_missing_packages, import_object
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
 from turnwise.core.vectors import normalise_vectors
 from turnwise.corpus.overlap.training_data import TrainingData
-from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
-from turnwise.models.backbone.source import Pooling, Runtime, is_reranker, locate_model
-from turnwise.models.encoder import COMPRESSION, Architecture, Encoder, Precision
+from turnwise.models.backbone.source import COMPRESSION, Pooling, Runtime, is_reranker, locate_model
+from turnwise.models.encoder import Architecture, Encoder, Precision
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.identity import digest_model, encoder_fingerprint, reranker_fingerprint
 from turnwise.models.model_card import short_name
 
 if TYPE_CHECKING:
-    from turnwise.models.compression import Compression, TemplateSource
     from turnwise.models.trainable_encoder import TrainableEncoder
 
 
@@ -37,11 +35,8 @@ class ModelUnderTest:
     trainable: "TrainableEncoder | None"  # the encoder that fine-tuning starts from; None if it cannot be trained
     fingerprint: str | None  # equal for equal vectors; None if unknown, and then nothing is cached on disk
     backbones: tuple[Architecture | None, ...] = (None,)  # of encoder and re-ranker; None: unknown
-    #: Encoders of the inputs' templates, by the templates' source; empty for a model without templates.
-    templates: "Mapping[TemplateSource, SupportsEncode]" = field(default_factory=dict)
-    #: Equal for equal template vectors of models with one fingerprint; None if unknown.
-    templates_fingerprint: str | None = None
-    marks: SlotMarks = ONE_MARK  # the slot marks in the templates that the model was trained on
+    #: Other encoders that belong to it, by name: of the inputs' templates, by their source.
+    variants: "Mapping[str, ModelUnderTest]" = field(default_factory=dict)
     training_data: TrainingData | None = None  # what is known of the data it was trained on; None: nothing
 
 
@@ -90,7 +85,7 @@ def load_folder(
     precision: Precision = "float32",
     runtime: Runtime | None = None,
 ) -> ModelUnderTest:
-    """Load a re-ranker, or an encoder with the templates in its folder; see `load_model`. `name` is for reports."""
+    """Load a re-ranker, or an encoder with its variants; see `load_model`. `name` is for reports."""
     if is_reranker(folder):
         if pooling is not None or compressed or precision != "float32" or runtime is not None:
             raise ModelError(
@@ -99,21 +94,20 @@ def load_folder(
         from turnwise.models.reranker import Reranker
 
         return wrap_model(Reranker.load(folder), name)
-    encoder = Encoder.load(folder, pooling=pooling, compressed=compressed, precision=precision, runtime=runtime)
-    if compressed:  # fine-tuning would not see the compression
-        return replace(wrap_model(encoder, f"{name}, compressed"), trainable=None)
-    model = wrap_model(encoder, name)
-    compression_folder = folder / COMPRESSION
-    if pooling is not None or not compression_folder.is_dir():
-        return model
-    from turnwise.models.compression import Compression
+    if compressed:
+        from turnwise.models.compression import CompressedEncoder
 
-    compression = Compression.load(compression_folder).to(encoder.device)
-    return replace(
-        model,
-        templates={source: TemplateEncoder(encoder, compression, source) for source in compression.sources},
-        templates_fingerprint=digest_model(compression, compression.templates_description()),
-    )
+        compressing = CompressedEncoder.load(folder, precision=precision, runtime=runtime)
+        own, model = wrap_model(compressing.encoder), wrap_model(compressing, f"{name}, compressed")
+        return replace(model, backbones=own.backbones, training_data=own.training_data)
+    encoder = Encoder.load(folder, pooling=pooling, precision=precision, runtime=runtime)
+    model = wrap_model(encoder, name)
+    if pooling is not None or not (folder / COMPRESSION).is_dir():
+        return model
+    from turnwise.models.compression import template_encoders
+
+    variants = template_encoders(folder, encoder)
+    return replace(model, variants={source: wrap_model(each) for source, each in variants.items()})
 
 
 def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
@@ -130,9 +124,7 @@ def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
     if isinstance(model, Encoder):
         trainable = None if isinstance(model, ExportedEncoder) else cast("TrainableEncoder", model)
         fingerprint, backbones, training = encoder_fingerprint(model), (model.architecture,), model.training_data
-        return ModelUnderTest(
-            name, model, None, trainable, fingerprint, backbones, marks=model.marks, training_data=training
-        )
+        return ModelUnderTest(name, model, None, trainable, fingerprint, backbones, training_data=training)
     if type(model).__module__.startswith("sentence_transformers") and hasattr(model, "encode"):
         fingerprint = digest_model(model, str(model))
         return ModelUnderTest(name, SentenceTransformerEncoder(model), None, None, fingerprint)
@@ -194,19 +186,6 @@ def with_reranker(model: ModelUnderTest, reranker: ModelUnderTest) -> ModelUnder
 
 
 # ---- encoders of several kinds
-
-
-class TemplateEncoder:
-    """Encodes the templates of inputs, as semantic compression mixes them in."""
-
-    def __init__(self, encoder: Encoder, compression: "Compression", source: "TemplateSource"):
-        self._encoder = encoder
-        self._compression = compression
-        self._source = source
-
-    def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
-        """Return vectors of length 1 (inputs, hidden)."""
-        return self._encoder.encode_templates(inputs, self._compression, self._source, max_length)
 
 
 class SentenceTransformerEncoder:

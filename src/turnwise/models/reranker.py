@@ -5,7 +5,6 @@ belongs, which turn precedes another. It is saved as a folder that sentence-tran
 other heads beside.
 """
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -47,7 +46,6 @@ from turnwise.models.backbone.source import (
 )
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.coherence import PositionScores, TurnOrder, out_of_place_scores, placement_scores, predict_orders
-from turnwise.models.encoder import COMPRESSION
 from turnwise.models.trainable_encoder import default_batch_tokens
 from turnwise.version import __version__
 
@@ -252,8 +250,6 @@ class Reranker(nn.Module):
         write_json(folder / "tokenizer_config.json", tokenizer)
         self._save_modules(folder)
         save_training_data(self.training_data, folder)
-        # an encoder's compression would not fit
-        shutil.rmtree(folder / COMPRESSION, ignore_errors=True)
         heads = {key: value.contiguous() for key, value in self.heads.state_dict().items()}
         write_tensors(folder / _HEADS_FILE, heads)
         lengths = {"max_length": self.max_length, "window": self.window}

@@ -1,4 +1,4 @@
-"""The trainable encoder: a transformer, pooling, and semantic compression, run by torch."""
+"""The trainable encoder: a transformer and pooling, run by torch."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,6 @@ from turnwise.core.errors import ModelError
 from turnwise.core.files import write_json
 from turnwise.core.imports import without_garbage_collection
 from turnwise.core.types import Vectors
-from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.models.backbone.bert import BertBackbone
 from turnwise.models.backbone.inputs import AnyTokenizer, TurnStyle
 from turnwise.models.backbone.modules import PoolerLayer, arrange_weights, choose_device, evaluation_mode, pool
@@ -50,11 +49,10 @@ class TrainableEncoder(Encoder, nn.Module):
         max_length: int | None = None,
         normalise: bool = False,
         style: TurnStyle = "separator",
-        marks: SlotMarks = ONE_MARK,
     ):
         nn.Module.__init__(self)
         longest = min(max_length or backbone.max_length, backbone.max_length)
-        Encoder.__init__(self, pooling, longest, normalise, style, marks)
+        Encoder.__init__(self, pooling, longest, normalise, style)
         self._modules["backbone"] = backbone  # which `backbone` replaces when it is used
         self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" else None
 
@@ -172,9 +170,7 @@ class TrainableEncoder(Encoder, nn.Module):
         chosen = choose_device(device)
         backbone = _load_backbone(folder / config.path, with_transformers=for_training or chosen.type != "cpu")
         arrange_weights(backbone.model, chosen)
-        encoder = cls(
-            backbone, pooling or config.pooling, config.max_length, config.normalise, config.style, config.marks
-        )
+        encoder = cls(backbone, pooling or config.pooling, config.max_length, config.normalise, config.style)
         if encoder.pooler is not None and config.dense:
             weights = load_file(folder / config.dense / "model.safetensors")
             state = {key.removeprefix("linear."): value for key, value in weights.items()}

@@ -46,8 +46,7 @@ class VectorCache:
     def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
         """Return vectors (inputs, size) in the order of the inputs; only new inputs are encoded."""
         self._load()
-        style, compression = (getattr(self._encoder, name, None) for name in ("style", "compression"))
-        texts_only = style == "separator" and compression is None  # such an encoder ignores speakers and slots
+        texts_only = getattr(self._encoder, "style", None) == "separator"  # such an encoder ignores speakers and slots
         keys = [_key(_texts(item) if texts_only else item, max_length) for item in inputs]
         new = {key: item for key, item in zip(keys, inputs, strict=True) if key not in self._index}
         # inputs of similar length together: an encoder wastes less on an even batch

@@ -10,8 +10,9 @@ encodes the sequences as it likes (in one forward pass or in many, with cached g
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,11 +20,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from turnwise.core.dialogue import Dialogue
+from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import TurnwiseError
+from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer, RerankerTask, TurnStyle
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
 from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.encoder import Encoder
 
 #: Consecutive turns of a dialogue [first, last).
 Window = tuple[int, int]
@@ -57,6 +60,17 @@ class LabelSampling(NamedTuple):
     same_domain: float  # fraction of a batch's labels that are drawn domain by domain
 
 
+#: Gives a turn a second text; None: its own. It is identified in caches by its name.
+Rewriter = Callable[[Turn], str | None]
+
+
+class SupportsSave(Protocol):
+    """Anything that can be written into a folder."""
+
+    def save(self, folder: Path, /) -> None:
+        """Write it."""
+
+
 class TurnTable(Protocol):
     """The tokenised turns of a corpus, by number."""
 
@@ -79,11 +93,11 @@ class TurnTable(Protocol):
     def frequency(self, turn: int) -> int:
         """Return how often the turn's text is a response in the corpus."""
 
-    def template(self, turn: int) -> Tokens:
-        """Return the tokens of a turn's template, without special tokens; a turn without slots is its own template."""
+    def rewritten(self, turn: int) -> Tokens:
+        """Return the tokens of a turn as the objective's `rewriter` gives it, without special tokens."""
 
-    def template_identity(self, turn: int) -> int:
-        """Return a number that turns of equal templates share."""
+    def rewritten_identity(self, turn: int) -> int:
+        """Return a number that turns of equal rewritten texts share."""
 
     def hard_negatives(self, turn: int) -> npt.NDArray[np.int64]:
         """Return turns that an encoder would answer with instead of this one, nearest first."""
@@ -283,11 +297,8 @@ class Objective(ABC):
         return tuple(ROLE_TOKENS.values()) if self.style == "roles" else ()
 
     @property
-    def slot_names(self) -> int | None:
-        """How many of the most frequent slots have their own token in templates; None: it reads no templates.
-
-        The heads of an objective that reads templates are a layer on their vectors, which is saved with the model.
-        """
+    def rewriter(self) -> Rewriter | None:
+        """Gives turns the second text that `TurnTable.rewritten` returns; None: it reads none."""
         return None
 
     @property
@@ -328,13 +339,20 @@ class Objective(ABC):
         """
         return None
 
+    def check_corpus(self, corpus: Corpus) -> None:  # noqa: B027  most can use every corpus
+        """Raise an error if a corpus cannot be used."""
+
     @abstractmethod
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over the examples of a dialogue."""
 
     def make_heads(self, hidden: int) -> nn.Module:
-        """Create the layers that exist in training only, except those of templates and re-rankers."""
+        """Create the layers that exist in training only, except those that are saved with the model."""
         return nn.Identity()
+
+    def artifacts(self, encoder: Encoder, heads: nn.Module, corpus: Corpus) -> Mapping[str, SupportsSave]:
+        """Return what is saved with the model besides the encoder, by the name of its folder."""
+        return {}
 
     @abstractmethod
     def prepare(self, batch: Batch) -> PreparedBatch:

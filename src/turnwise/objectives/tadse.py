@@ -11,7 +11,7 @@ the slots' values. Utterances u and templates t are encoded twice under dropout 
 Templates may go through a layer first, t′ = M_A t, which is saved with the model: semantic compression uses it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -21,11 +21,26 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.corpus.slots.template import non_overlapping_slots
+from turnwise.corpus.slots.template import SLOT, non_overlapping_slots, template_text
+from turnwise.corpus.slots.template_table import require_named_splits
+from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.backbone.ragged import RaggedTokens
+from turnwise.models.backbone.source import COMPRESSION
+from turnwise.models.compression import Compression
+from turnwise.models.encoder import Encoder
 from turnwise.objectives.losses import nt_xent
-from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjective, PreparedBatch, Tensors, equal_texts
+from turnwise.objectives.objective import (
+    Batch,
+    Example,
+    Metrics,
+    PooledObjective,
+    PreparedBatch,
+    Rewriter,
+    SupportsSave,
+    Tensors,
+    equal_texts,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +61,36 @@ class TaDSE(PooledObjective):
     #: paper uses them, and pushes apart the many utterances of an augmented corpus that share a template.
     mask_equal: bool = False
     min_slots: int = 0  # turns with fewer slots are not used; 0, as in the paper: they are their own templates
-    #: How many of the most frequent slots have their own token in templates, `{name}`; all others are `{SLOT}`, as all
-    #: are in the paper.
-    slot_names: int = 0
 
     columns: ClassVar[int] = 1
     unique: ClassVar[bool] = True
+    special_tokens: ClassVar[tuple[str, ...]] = (SLOT,)
 
     def __post_init__(self) -> None:
         for key in ("template_temperature", "pair_temperature"):
             if getattr(self, key) is not None and getattr(self, key) <= 0:
                 raise TurnwiseError(f"{key} must be positive, got {getattr(self, key)}")
-        for key in ("utterance_weight", "template_weight", "pair_weight", "min_slots", "slot_names"):
+        for key in ("utterance_weight", "template_weight", "pair_weight", "min_slots"):
             if getattr(self, key) < 0:
                 raise TurnwiseError(f"{key} must be 0 or more, got {getattr(self, key)}")
         if not self.utterance_weight + self.template_weight + self.pair_weight:
             raise TurnwiseError(
                 "utterance_weight, template_weight and pair_weight are all 0: one of them must be positive"
+            )
+
+    @property
+    def rewriter(self) -> Rewriter:
+        """Gives the template of a turn."""
+        return template_text
+
+    def check_corpus(self, corpus: Corpus) -> None:
+        """Raise an error if splits are read without a request, or no turn has a slot."""
+        require_named_splits(corpus)
+        if not any(turn.slots for dialogue in corpus for turn in dialogue.turns):
+            raise TurnwiseError(
+                "no turn of this corpus has a slot, so there are no templates: use a corpus with slots (turnwise corpus"
+                " stats counts them), detect them with turnwise corpus detect, or remove the objective with --set"
+                " objectives.tadse=false"
             )
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
@@ -74,6 +102,13 @@ class TaDSE(PooledObjective):
     def make_heads(self, hidden: int) -> nn.Module:
         """Create M_A, if it is used."""
         return PoolerLayer(hidden) if self.template_layer else nn.Identity()
+
+    def artifacts(self, encoder: Encoder, heads: nn.Module, corpus: Corpus) -> Mapping[str, SupportsSave]:
+        """Return the semantic compression towards the templates of the examples."""
+        turns = (dialogue.turns[first] for dialogue in corpus for ((first, _),), _ in self.examples(dialogue))
+        templates = dict.fromkeys(template_text(turn) or turn.text for turn in turns)
+        layer = heads if isinstance(heads, PoolerLayer) else None
+        return {COMPRESSION: Compression.of(encoder, list(templates), layer)}
 
     @property
     def _views(self) -> tuple[str, ...]:
@@ -87,12 +122,13 @@ class TaDSE(PooledObjective):
         turns = batch.windows[:, 0, 0].tolist()
         longest = min(batch.max_length, batch.longest)
         templates = [
-            batch.composer.history([batch.texts.template(turn)], [batch.texts.speaker(turn)], longest) for turn in turns
+            batch.composer.history([batch.texts.rewritten(turn)], [batch.texts.speaker(turn)], longest)
+            for turn in turns
         ]
         sequences = {"utterance": batch.column(0), "template": RaggedTokens.of(templates)}
         inputs = {
             "utterances": batch.identities(0),
-            "templates": np.array([batch.texts.template_identity(turn) for turn in turns], np.int64),
+            "templates": np.array([batch.texts.rewritten_identity(turn) for turn in turns], np.int64),
         }
         return PreparedBatch(RaggedTokens.concatenate([sequences[view] for view in self._views]), len(turns), inputs)
 

@@ -66,10 +66,9 @@ def _tadse_plots(model: ModelUnderTest, load: LoadDataset, results: Results) -> 
     if encoder is not None:
         yield from _two_intent_maps(encoder, name, load)
         yield from _atis_map(encoder, name, load)
-        if "given" in model.templates:
-            two, atis = (
-                MixedEncoder(encoder, model.templates["given"], weight) for weight in (TWO_INTENTS_WEIGHT, ATIS_WEIGHT)
-            )
+        if (given := model.variants.get("given")) is not None:
+            assert given.encoder is not None
+            two, atis = (MixedEncoder(encoder, given.encoder, each) for each in (TWO_INTENTS_WEIGHT, ATIS_WEIGHT))
             yield from _two_intent_maps(two, f"{name}, λ = {TWO_INTENTS_WEIGHT}", load, "_compressed")
             yield from _atis_map(atis, f"{name}, λ = {ATIS_WEIGHT}", load, "_compressed")
     yield "neighbours.svg", partial(_draw_neighbour_accuracy, results)

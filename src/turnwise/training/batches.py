@@ -12,7 +12,6 @@ import numpy as np
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.slots.template import SlotMarks
 from turnwise.models.backbone.inputs import Composer
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.objective import Batch, Objective, PreparedBatch
@@ -32,14 +31,15 @@ def make_loaders(
     corpus: TrainingCorpus,
     objectives: Mapping[str, Objective],
     encoder: TrainableEncoder,
-    marks: SlotMarks | None,
     progress: Progress = silent,
 ) -> "list[BatchLoader]":
     """Tokenise a corpus, extract the objectives' examples, mine hard negatives, and return a loader per objective.
 
     What is in the corpus's cache is not computed again.
     """
-    texts = tokenise_corpus(corpus, encoder.backbone.tokenizer, progress, marks)
+    rewriters = {objective.rewriter for objective in objectives.values() if objective.rewriter is not None}
+    assert len(rewriters) <= 1, "a table has one rewritten text per turn"
+    texts = tokenise_corpus(corpus, encoder.backbone.tokenizer, progress, *rewriters)
     stores = recipe.selected_stores(corpus.dialogues.stores)
     examples = extract_examples(corpus, texts, objectives, progress, stores)
     miners = {name: objective.miner for name, objective in objectives.items() if objective.miner is not None}

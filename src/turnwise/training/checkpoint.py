@@ -20,11 +20,10 @@ from turnwise.core.files import read_json, replacing, sha256, write_atomic, writ
 from turnwise.core.plots import write_chart
 from turnwise.corpus.overlap.training_data import TrainingData
 from turnwise.corpus.storage.corpus import Corpus
-from turnwise.models.encoder import COMPRESSION
 from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.metrics import model_card, plot_curves
 from turnwise.training.recipe import Recipe, load_recipe
-from turnwise.training.setup import TrainingSetup, make_compression, select_corpus
+from turnwise.training.setup import TrainingSetup, select_corpus
 from turnwise.training.step import TrainingStep
 
 #: Folders inside a run's folder: the model of the recipe's first stage, the best model by the probe, the models of the
@@ -185,12 +184,13 @@ class RunFolder:
         return f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
 
     def save_model(self, folder: Path, card: str | None = None) -> None:
-        """Save the model as it is, with its training data and the semantic compression of its objectives."""
+        """Save the model as it is, with its training data and what its objectives add to it."""
         self._setup.model.training_data = self._training_data
         self._setup.model.save(folder, card)
         for part in self._setup.parts:
-            if part.objective.slot_names is not None:
-                make_compression(self._setup, part).save(folder / COMPRESSION)
+            artifacts = part.objective.artifacts(self._setup.encoder, part.heads, self._setup.corpus.dialogues)
+            for name, artifact in artifacts.items():
+                artifact.save(folder / name)
 
     @cached_property
     def _training_data(self) -> TrainingData | None:

@@ -11,14 +11,10 @@ from torch import nn
 
 from turnwise.core.errors import TrainingError
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.slots.template import SlotMarks, Template
-from turnwise.corpus.slots.template_table import require_named_splits
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.inputs import WINDOW, RerankerTask
 from turnwise.models.backbone.language_head import LanguageHead, read_language_head, word_embeddings
-from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.backbone.source import is_reranker, locate_model
-from turnwise.models.compression import Compression, project_templates
 from turnwise.models.reranker import Reranker
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.objective import Objective
@@ -79,16 +75,17 @@ def set_up(
     """
     torch.manual_seed(recipe.seed)
     objectives = recipe.make()
-    marks = _slot_marks(corpus.dialogues, objectives)
+    for objective in objectives.values():
+        objective.check_corpus(corpus.dialogues)
     encoder, pretrained_heads = _load(recipe, start)
-    _adapt(encoder, recipe, objectives, marks)
+    _adapt(encoder, recipe, objectives)
     encoder.to(processes.device)
     with processes.main_first():
-        loaders = make_loaders(recipe, corpus, objectives, encoder, marks, progress)
+        loaders = make_loaders(recipe, corpus, objectives, encoder, progress)
         fitted = fit_to_corpus(recipe, len(loaders[0].examples), loaders[0].steps_per_epoch)
         if fitted != recipe:
             recipe = fitted
-            loaders = make_loaders(recipe, corpus, objectives, encoder, marks, progress)
+            loaders = make_loaders(recipe, corpus, objectives, encoder, progress)
     parts = []
     teachers: dict[str, TrainableEncoder] = {}  # which objectives share
     task_heads: dict[RerankerTask, nn.Module] = {}  # which objectives of one task share
@@ -107,15 +104,6 @@ def set_up(
         parts.append(TrainedObjective(name, objective, heads, recipe.weight(name), teacher))
     steps = recipe.steps_of(loaders[0].steps_per_epoch)
     return TrainingSetup(recipe, corpus, processes, encoder, parts, loaders, _build_model(encoder, parts), steps)
-
-
-def _slot_marks(corpus: Corpus, objectives: Mapping[str, Objective]) -> SlotMarks | None:
-    """Return the slot tokens of the templates that objectives read; None if none reads templates."""
-    counts = [objective.slot_names for objective in objectives.values() if objective.slot_names is not None]
-    if not counts:
-        return None
-    require_named_splits(corpus)
-    return SlotMarks.for_most_frequent((turn for dialogue in corpus for turn in dialogue.turns), max(counts))
 
 
 def _load(recipe: Recipe, start: str | Path) -> tuple[TrainableEncoder, Mapping[RerankerTask | None, nn.Module]]:
@@ -160,9 +148,7 @@ def _make_heads(objective: Objective, encoder: TrainableEncoder, start: str | Pa
     return heads.to(encoder.backbone.device)
 
 
-def _adapt(
-    encoder: TrainableEncoder, recipe: Recipe, objectives: Mapping[str, Objective], marks: SlotMarks | None
-) -> None:
+def _adapt(encoder: TrainableEncoder, recipe: Recipe, objectives: Mapping[str, Objective]) -> None:
     """Set an encoder's layers, special tokens, turn style and dropout."""
     if recipe.layers is not None:
         encoder.backbone.keep_layers(recipe.layers)
@@ -172,9 +158,6 @@ def _adapt(
         raise TrainingError(
             "the objectives of a run must join turns in the same way; these mix [SYS]/[USR] marks and separators"
         )
-    if marks is not None:
-        encoder.marks = marks
-        tokens += marks.tokens
     if tokens:
         encoder.backbone.add_tokens(tokens)
     encoder.style = styles.pop()
@@ -198,17 +181,3 @@ def _linear(head: nn.Module) -> nn.Linear:
     """Return the layer of a re-ranker's head that is saved with the model."""
     assert isinstance(head, nn.Sequential) and isinstance(head[-1], nn.Linear)
     return head[-1]
-
-
-def make_compression(setup: TrainingSetup, part: TrainedObjective) -> Compression:
-    """Return the semantic compression towards the templates of an objective's examples, with its layer."""
-    encoder, objective = setup.encoder, part.objective
-    templates = dict.fromkeys(
-        encoder.marks.text(Template.from_turn(dialogue.turns[first]))
-        for dialogue in setup.corpus.dialogues
-        for ((first, _), *_), _ in objective.examples(dialogue)
-    )
-    layer = part.heads if isinstance(part.heads, PoolerLayer) else None
-    vectors = torch.from_numpy(encoder.encode(list(templates), normalise=False)).to(encoder.backbone.device)
-    with torch.inference_mode():
-        return Compression(encoder.marks, list(templates), project_templates(vectors, layer), layer)

@@ -1,9 +1,9 @@
 """Tokenised turns, memory-mapped on disk.
 
 Per turn there are its tokens, its speaker, a hash of its text and how often that text is a response in the corpus; per
-dialogue and per store, its first turn. If an objective reads templates, there are the tokens of each distinct template;
-if one reads hard negatives, these as turn numbers. Everything is written as it is read, so memory does not grow with
-the corpus.
+dialogue and per store, its first turn. If an objective reads rewritten texts, there are the tokens of each distinct
+one; if one reads hard negatives, these as turn numbers. Everything is written as it is read, so memory does not grow
+with the corpus.
 """
 
 import contextlib
@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
-from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
-from turnwise.corpus.slots.template import SlotMarks, Template
 from turnwise.corpus.storage.fingerprints import FingerprintBuckets, FingerprintIndex, text_fingerprint
 from turnwise.models.backbone.inputs import tokenise
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
+from turnwise.objectives.objective import Rewriter
 from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release
 
 #: Tokens of a turn at most; objectives truncate to their own length later, at the right end.
@@ -48,11 +47,11 @@ class _TokenisedTexts:
 
 
 class TokenTable(_TokenisedTexts):
-    """The tokenised turns of a corpus, and their templates and hard negatives if an objective reads them."""
+    """The tokenised turns of a corpus, and their rewritten texts and hard negatives if an objective reads them."""
 
-    def __init__(self, folder: Path, templates: "TemplateTokens | None" = None):
+    def __init__(self, folder: Path, rewritten: "RewrittenTokens | None" = None):
         super().__init__(folder)
-        self._templates = templates
+        self._rewritten = rewritten
         #: Turn → turns that an encoder would answer with instead, nearest first and padded with -1 (turns, negatives).
         self.hard_negative_table: npt.NDArray[np.int32] | None = None
         self._speakers = np.load(folder / "speakers.npy", mmap_mode="r")
@@ -80,17 +79,17 @@ class TokenTable(_TokenisedTexts):
         """Return how often the turn's text is a response in the corpus; the first turn of a dialogue is no response."""
         return int(self._frequencies[turn])
 
-    def template(self, turn: int) -> Tokens:
-        """Return the tokens of a turn's template, without special tokens; a turn without slots is its own template."""
-        assert self._templates is not None, "an objective that reads templates must set slot_names"
-        number = self._templates.number(turn)
-        return self.tokens(turn) if number is None else self._templates.tokens(number)
+    def rewritten(self, turn: int) -> Tokens:
+        """Return the tokens of a turn as the objective's `rewriter` gives it, without special tokens."""
+        assert self._rewritten is not None, "an objective that reads rewritten texts must have a rewriter"
+        number = self._rewritten.number(turn)
+        return self.tokens(turn) if number is None else self._rewritten.tokens(number)
 
-    def template_identity(self, turn: int) -> int:
-        """Return a number that turns of equal templates share."""
-        assert self._templates is not None, "an objective that reads templates must set slot_names"
-        number = self._templates.number(turn)
-        return self.identity(turn) if number is None else self._templates.identity(number)
+    def rewritten_identity(self, turn: int) -> int:
+        """Return a number that turns of equal rewritten texts share."""
+        assert self._rewritten is not None, "an objective that reads rewritten texts must have a rewriter"
+        number = self._rewritten.number(turn)
+        return self.identity(turn) if number is None else self._rewritten.identity(number)
 
     def hard_negatives(self, turn: int) -> npt.NDArray[np.int64]:
         """Return turns that an encoder would answer with instead of this one, nearest first."""
@@ -109,15 +108,15 @@ class TokenTable(_TokenisedTexts):
             read_ahead(self._tokens, int(self._ends[first]), int(self._ends[last]))
 
 
-class TemplateTokens(_TokenisedTexts):
-    """The distinct templates of a corpus, tokenised."""
+class RewrittenTokens(_TokenisedTexts):
+    """The distinct rewritten texts of a corpus, tokenised."""
 
     def __init__(self, folder: Path):
         super().__init__(folder)
         self._numbers = np.load(folder / "numbers.npy", mmap_mode="r")
 
     def number(self, turn: int) -> int | None:
-        """Return the number of a turn's template; None if the turn has no slots."""
+        """Return the number of a turn's rewritten text; None if it keeps its own."""
         number = int(self._numbers[turn])
         return None if number < 0 else number
 
@@ -126,9 +125,9 @@ def tokenise_corpus(
     corpus: TrainingCorpus,
     tokenizer: PreTrainedTokenizerBase,
     progress: Progress = silent,
-    marks: SlotMarks | None = None,
+    rewriter: Rewriter | None = None,
 ) -> TokenTable:
-    """Tokenise a corpus, unless its tokens are cached; with `marks`, the slot tokens, also tokenise its templates."""
+    """Tokenise a corpus, unless its tokens are cached; with a rewriter, also its rewritten turns."""
     inputs = ["with frequencies, dialogues and stores", *corpus.identity, tokenizer.backend_tokenizer.to_str()]
 
     def write(folder: Path) -> None:
@@ -153,8 +152,8 @@ def tokenise_corpus(
         np.save(folder / "stores.npy", np.cumsum([0, *store_turns]))
         (folder / "speakers.json").write_text(json.dumps(list(speaker_numbers)))
 
-    templates = None if marks is None else _tokenise_templates(corpus, tokenizer, progress, marks)
-    return TokenTable(corpus.derive("texts", inputs, write), templates)
+    rewritten = None if rewriter is None else _tokenise_rewritten(corpus, tokenizer, progress, rewriter)
+    return TokenTable(corpus.derive("texts", inputs, write), rewritten)
 
 
 class _TextWriter:
@@ -195,31 +194,24 @@ def _write_frequencies(folder: Path, buckets: FingerprintBuckets) -> None:
     frequencies.flush()
 
 
-def _tokenise_templates(
-    corpus: TrainingCorpus, tokenizer: PreTrainedTokenizerBase, progress: Progress, marks: SlotMarks
-) -> TemplateTokens:
-    """Tokenise the templates of turns with slots; of each distinct one, a fingerprint is held in memory."""
-    inputs = ["templates", *marks.tokens, *corpus.identity, tokenizer.backend_tokenizer.to_str()]
+def _tokenise_rewritten(
+    corpus: TrainingCorpus, tokenizer: PreTrainedTokenizerBase, progress: Progress, rewriter: Rewriter
+) -> RewrittenTokens:
+    """Tokenise the rewritten texts of turns; of each distinct one, a fingerprint is held in memory."""
+    name = f"{rewriter.__module__}.{rewriter.__qualname__}"
+    inputs = ["rewritten", name, *corpus.identity, tokenizer.backend_tokenizer.to_str()]
 
     def write(folder: Path) -> None:
         fingerprints = FingerprintIndex()
         with contextlib.ExitStack() as stack:
             writer = _TextWriter(folder, tokenizer, stack)
             numbers = stack.enter_context(ArrayWriter(folder / "numbers.npy", np.int32))
-            for _, batch in corpus.batches("extracting templates", progress):
-                turns = [turn for dialogue in batch for turn in dialogue.turns]
-                texts = [marks.text(Template.from_turn(turn)) for turn in turns if turn.slots]
+            for _, batch in corpus.batches("rewriting turns", progress):
+                rewritten = [rewriter(turn) for dialogue in batch for turn in dialogue.turns]
                 previous = len(fingerprints)
-                indices = [fingerprints.index(text_fingerprint(text)) for text in texts]
-                new_texts = {index: text for index, text in zip(indices, texts, strict=True) if index >= previous}
-                writer.write(list(new_texts.values()))
-                remaining = iter(indices)
-                numbers.extend([next(remaining) if turn.slots else -1 for turn in turns])
-        if not fingerprints:
-            raise TurnwiseError(
-                "no turn of this corpus has a slot, so there are no templates: use a corpus with slots (turnwise corpus"
-                " stats counts them), detect them with turnwise corpus detect, or remove the objective with --set"
-                " objectives.tadse=false"
-            )
+                indices = [-1 if text is None else fingerprints.index(text_fingerprint(text)) for text in rewritten]
+                new = dict(zip(indices, rewritten, strict=True))
+                writer.write([text for index, text in new.items() if text is not None and index >= previous])
+                numbers.extend(indices)
 
-    return TemplateTokens(corpus.derive("templates", inputs, write))
+    return RewrittenTokens(corpus.derive("rewritten", inputs, write))

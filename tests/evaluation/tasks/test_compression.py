@@ -27,7 +27,7 @@ from turnwise.core.dialogue import USER, Slot
 from turnwise.core.errors import DatasetError, ModelError
 from turnwise.corpus.slots.detection import detect_store
 from turnwise.corpus.slots.detectors import BuiltInDetector
-from turnwise.corpus.slots.template import ONE_MARK, SlotMarks, Template
+from turnwise.corpus.slots.template import Template
 from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.corpus.synthetic.sample_sets import labelled_utterances
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts, load_intents
@@ -44,8 +44,7 @@ from turnwise.evaluation.tasks.compression import (
     validation_curve,
 )
 from turnwise.evaluation.tasks.intents import MAX_LENGTH, nearest_validation
-from turnwise.models.compression import TEMPLATE_SOURCES, Compression, TemplateSource
-from turnwise.models.encoder import Encoder
+from turnwise.models.compression import TEMPLATE_SOURCES, CompressedEncoder, Compression, TemplateSource
 from turnwise.models.loading import load_folder
 from turnwise.models.vector_cache import VectorCache
 
@@ -66,7 +65,7 @@ class Side:
         if isinstance(item, str):
             return item
         (turn,) = item
-        return ONE_MARK.text(Template.from_turn(turn)) if self.templates else turn.text
+        return Template.from_turn(turn).text() if self.templates else turn.text
 
     def encode(
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
@@ -169,7 +168,7 @@ def restated_nearest(train: Sequence[IntentUtterance], asked_for: Sequence[Inten
 
 def shown(utterance: IntentUtterance) -> str:
     """The template as a text; of an utterance without slots, its text."""
-    return utterance.text if utterance.template is None else ONE_MARK.text(utterance.template)
+    return utterance.text if utterance.template is None else utterance.template.text()
 
 
 class Other(RandomEncoder):
@@ -185,7 +184,7 @@ def sides() -> tuple[Side, Side]:
 
 def test_the_curve_is_that_of_the_nearest_neighbour_in_a_double_loop() -> None:
     whole = DATA.with_out_of_scope()
-    curve = validation_curve(*sides(), DATA, CURVE_WEIGHTS, ONE_MARK)
+    curve = validation_curve(*sides(), DATA, CURVE_WEIGHTS)
     assert list(curve) == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0] and set(TEMPLATE_WEIGHTS) < set(curve)
     assert curve == pytest.approx({share: restated_nearest(whole.train, whole.valid, share) for share in CURVE_WEIGHTS})
     assert len(set(curve.values())) > 1
@@ -193,7 +192,7 @@ def test_the_curve_is_that_of_the_nearest_neighbour_in_a_double_loop() -> None:
 
 def test_test_utterances_see_the_chosen_share_alone() -> None:
     whole, (own, templates) = DATA.with_out_of_scope(), sides()
-    accuracy, share = compressed_intents(own, {"given": templates}, DATA, marks=ONE_MARK)
+    accuracy, share = compressed_intents(own, {"given": templates}, DATA)
     chosen = best_weight({share: restated_nearest(whole.train, whole.valid, share) for share in TEMPLATE_WEIGHTS})
     assert share.value == chosen
     assert accuracy.value == pytest.approx(100 * restated_nearest(whole.train, whole.test, chosen))
@@ -222,22 +221,17 @@ def test_the_share_is_best_on_validation_whatever_it_is_on_test(
     valid: IntentUtterance, test: IntentUtterance, chosen: float
 ) -> None:
     own, templates = Side(OWN, False), Side(THEIRS, True)
-    actual = metric_values(compressed_intents(own, {"given": templates}, split(valid, test), marks=ONE_MARK))
+    actual = metric_values(compressed_intents(own, {"given": templates}, split(valid, test)))
     setting = "1-NN, compressed, templates given"
     assert actual == {(setting, TEMPLATE_SHARE): chosen, (setting, "accuracy"): 0.0}
     # the other way round it would all have been right
-    assert (
-        metric_values(compressed_intents(own, {"given": templates}, split(valid, valid), marks=ONE_MARK))[
-            setting, "accuracy"
-        ]
-        == 100
-    )
+    assert metric_values(compressed_intents(own, {"given": templates}, split(valid, valid)))[setting, "accuracy"] == 100
 
 
 def test_no_test_utterance_is_encoded_for_the_choice() -> None:
     """Nor is one needed: these have no vectors at all."""
     made = split(DRAWN_TO, make_utterance("third red", "left", "red"))
-    assert validation_curve(Side(OWN, False), Side(THEIRS, True), made, TEMPLATE_WEIGHTS, ONE_MARK) == {
+    assert validation_curve(Side(OWN, False), Side(THEIRS, True), made, TEMPLATE_WEIGHTS) == {
         0.1: 0.0,
         0.2: 0.0,
         0.5: 1.0,
@@ -250,7 +244,7 @@ def test_every_source_has_its_own_weight_and_accuracy() -> None:
         "detected": Side(OWN, False),
         "retrieved": Side(THEIRS, True),
     }
-    outcomes = compressed_intents(Side(OWN, False), actual, split(DRAWN_TO, DRAWN_FROM), marks=ONE_MARK)
+    outcomes = compressed_intents(Side(OWN, False), actual, split(DRAWN_TO, DRAWN_FROM))
     settings_of = {source: f"1-NN, compressed, templates {source}" for source in TEMPLATE_SOURCES}
     assert [outcome.key for outcome in outcomes] == [
         ("intents", "turns", setting, metric)
@@ -273,13 +267,13 @@ def test_nothing_is_given_where_no_slots_are_marked() -> None:
         ),
     )
     own, templates = sides()
-    outcomes = compressed_intents(own, {"given": templates, "retrieved": templates}, plain, marks=ONE_MARK)
+    outcomes = compressed_intents(own, {"given": templates, "retrieved": templates}, plain)
     assert {outcome.setting for outcome in outcomes} == {"1-NN, compressed, templates retrieved"}
     laid_out = compressed_geometry(own, {"given": templates, "retrieved": templates}, plain)
     assert {outcome.setting for outcome in laid_out} == {
         f"test utterances, λ = {share}, templates retrieved" for share in TEMPLATE_WEIGHTS
     }
-    assert compressed_intents(own, {"given": templates}, plain, marks=ONE_MARK) == []
+    assert compressed_intents(own, {"given": templates}, plain) == []
     assert compressed_geometry(own, {"given": templates}, plain) == []
 
 
@@ -311,9 +305,9 @@ def test_both_sides_are_encoded_once_however_many_shares() -> None:
     own, templates = RandomEncoder(), Other()
     remembering = VectorCache(Side(own, False)), VectorCache(Side(templates, True))
     for _ in range(2):
-        compressed_intents(remembering[0], {"given": remembering[1]}, DATA, marks=ONE_MARK)
+        compressed_intents(remembering[0], {"given": remembering[1]}, DATA)
         compressed_geometry(remembering[0], {"given": remembering[1]}, DATA)
-        validation_curve(*remembering, DATA, CURVE_WEIGHTS, ONE_MARK)
+        validation_curve(*remembering, DATA, CURVE_WEIGHTS)
     whole = DATA.with_out_of_scope()
     inputs = {each.input for part in (whole.train, whole.valid, whole.test) for each in part}
     inputs |= {shown(each) for each in DATA.train if each.slots}
@@ -394,8 +388,7 @@ def test_a_weight_is_chosen_saved_and_plotted(model: Path, data: Path) -> None:
     """The curve is that of the encoder itself with each λ, in the mean over data sets."""
     before = Compression.load(model / "compression")
     choice = choose_template_weight(model, data, ["sample", "lamps"], "given")
-    encoder = Encoder.load(model, compressed=True)
-    assert encoder.compression is not None
+    encoder = CompressedEncoder.load(model)
     assert (
         (encoder.compression.template_weight, encoder.compression.source)
         == (choice.template_weight, "given")
@@ -406,7 +399,7 @@ def test_a_weight_is_chosen_saved_and_plotted(model: Path, data: Path) -> None:
     assert list(choice.curve) == list(CURVE_WEIGHTS)
     for share in (0.0, 0.2, 0.5):
         encoder.compression.set(template_weight=share)
-        measured = [nearest_validation(encoder, each, marks=SlotMarks()) for each in contents]
+        measured = [nearest_validation(encoder, each) for each in contents]
         assert choice.curve[share] == pytest.approx(
             100 * float(np.mean(measured)), abs=0.8
         )  # an utterance may be rounded over
@@ -474,11 +467,11 @@ def test_another_detector_is_measured_anew(
 
 
 def test_a_side_is_known_by_its_detector_but_not_by_the_share(model: Path, detected: tuple[Path, Path]) -> None:
-    def known() -> str | None:
-        return load_folder(model, "m").templates_fingerprint
+    def known() -> dict[str, str | None]:
+        return {source: each.fingerprint for source, each in load_folder(model, "m").variants.items()}
 
     first = known()
-    assert first is not None
+    assert set(first) == {"given", "retrieved"} and len(set(first.values())) == 2 and None not in first.values()
     set_compression(model, template_weight=0.9, source="given")
     assert known() == first
     set_compression(model, detector=detected[1])
@@ -515,8 +508,8 @@ def run(*arguments: object, code: int = 0) -> str:
 
 def test_from_a_trained_model_to_compressed_results(model: Path, data: Path, tmp_path: Path) -> None:
     answer = json.loads(run("compress", model, "--data", data, "--dataset", "sample", "--source", "given", "--json"))
-    assert (answer["share"] in TEMPLATE_WEIGHTS, answer["source"]) == (True, "given")
-    assert [point["share"] for point in answer["curve"]] == list(CURVE_WEIGHTS)
+    assert (answer["template_weight"] in TEMPLATE_WEIGHTS, answer["source"]) == (True, "given")
+    assert [point["template_weight"] for point in answer["curve"]] == list(CURVE_WEIGHTS)
 
     command = ("--data", data, "--dataset", "sample", "--suite", "tadse")
     run("evaluate", model, *command, "--out", tmp_path / "plain")
@@ -525,7 +518,7 @@ def test_from_a_trained_model_to_compressed_results(model: Path, data: Path, tmp
         *(f"1-NN, compressed, templates {source}" for source in ("given", "retrieved")),
         *(f"test utterances, λ = {share}, templates given" for share in TEMPLATE_WEIGHTS),
     }
-    assert plain["1-NN, compressed, templates given", TEMPLATE_SHARE] == pytest.approx(answer["share"])
+    assert plain["1-NN, compressed, templates given", TEMPLATE_SHARE] == pytest.approx(answer["template_weight"])
     assert (tmp_path / "plain" / "plots" / "geometry.svg").is_file()
 
     run("evaluate", model, *command, "--compressed", "--out", tmp_path / "compressed")
@@ -536,7 +529,7 @@ def test_from_a_trained_model_to_compressed_results(model: Path, data: Path, tmp
         plain["1-NN, compressed, templates given", "accuracy"], abs=1.0
     )
     for metric in ("uniformity", "alignment"):
-        setting = f"test utterances, λ = {answer['share']}, templates given"
+        setting = f"test utterances, λ = {answer['template_weight']}, templates given"
         assert compressed["test utterances", metric] == pytest.approx(plain[setting, metric], abs=1e-4)
         assert compressed["test utterances", metric] != pytest.approx(plain["test utterances", metric], abs=1e-4)
 
@@ -551,7 +544,7 @@ def test_a_share_is_set_and_shown(model: Path, detected: tuple[Path, Path]) -> N
     printed = run("compress", model, "--weight", 0.35, "--source", "detected", "--detector", detected[1])
     assert printed.split()[-4:] == ["λ", "0.35", "templates", "detected"]
     assert json.loads(run("compress", model, "--source", "given", "--json")) == {
-        "share": 0.35,
+        "template_weight": 0.35,
         "source": "given",
         "curve": [],
     }

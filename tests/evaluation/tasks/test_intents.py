@@ -19,7 +19,6 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from turnwise.core.dialogue import Slot, Turn
 from turnwise.core.errors import DatasetError
-from turnwise.corpus.slots.template import SlotMarks
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts, load_intents
 from turnwise.evaluation.tasks import intents as module
 from turnwise.evaluation.tasks.intents import (
@@ -241,9 +240,6 @@ def test_templates_are_references_too() -> None:
     assert sorted(encoder.encoded) == ["aaaa", "aaaab", "aaaac", "aaaad", "aaaa{SLOT}", "cc"]
     # of 6 references, the template of 'one' and its two utterances have 3 votes and lie nearer than the others'
     assert nearest_intents(Letters(), data, neighbours=(6,))[0].evidence.tolist() == [[1]]
-    named = Letters()
-    nearest_intents(named, data, marks=SlotMarks(("slot",)))
-    assert sorted(set(named.encoded) - set(encoder.encoded)) == ["aaaa{slot}"]
     alone = Letters()
     (outcome,) = nearest_intents(alone, data, references="utterances")
     assert outcome.setting == "1-NN, utterances only"
@@ -316,13 +312,12 @@ def test_validation_is_the_nearest_neighbour_of_what_may_be_looked_at(valid: int
         places = module.hold_out_tenth([each.intent for each in whole.train], 0, "toy")
         kept, held = (tuple(whole.train[place] for place in part) for part in places)
         assert Counter(kept) + Counter(held) == Counter(whole.train)
-    for marks in (SlotMarks(), SlotMarks(("x",))):
-        encoded, expected = Letters(), Letters()
-        (outcome,) = nearest_intents(expected, IntentData("toy", kept, (), held), marks=marks)
-        predicted = nearest_validation(encoded, data, marks=marks)
-        assert 0 < predicted < 1
-        assert predicted == pytest.approx(outcome.evidence.mean())
-        assert encoded.encoded == expected.encoded
+    encoded, expected = Letters(), Letters()
+    (outcome,) = nearest_intents(expected, IntentData("toy", kept, (), held))
+    predicted = nearest_validation(encoded, data)
+    assert 0 < predicted < 1
+    assert predicted == pytest.approx(outcome.evidence.mean())
+    assert encoded.encoded == expected.encoded
     # no test utterance is looked at
     assert nearest_validation(Letters(), replace(data, test=())) == nearest_validation(Letters(), data)
 
@@ -425,4 +420,4 @@ def test_real_data_sets_keep_their_sizes_through_the_tasks() -> None:
     encoder, snips = Letters(), load_intents("snips", Path(str(DATA)))
     (outcome,) = nearest_intents(encoder, snips)
     assert outcome.evidence.shape == (1, 700)
-    assert {SlotMarks().text(each.template) for each in snips.train if each.template} <= set(encoder.encoded)
+    assert {each.template.text() for each in snips.train if each.template} <= set(encoder.encoded)

@@ -72,8 +72,8 @@ def tune_encoder(
     """Return a copy of an encoder, tuned on examples of intents; the given encoder is not changed.
 
     Equal examples and settings give equal weights on one machine. Hundreds of examples take seconds on a GPU, minutes
-    on a CPU. Raise IntentError if texts and intents do not match, there are fewer than two intents, or the encoder is
-    compressed; TrainingError if the loss is not finite.
+    on a CPU. Raise IntentError if texts and intents do not match, or there are fewer than two intents; TrainingError if
+    the loss is not finite.
     """
     settings = TuningSettings() if settings is None else settings
     if len(texts) != len(intents):
@@ -81,8 +81,6 @@ def tune_encoder(
     names, labels = np.unique(np.asarray(intents, str), return_inverse=True)
     if len(names) < 2:
         raise IntentError(f"tuning needs examples of at least two intents, got {len(names)}")
-    if encoder.compression is not None:
-        raise IntentError("the encoder is compressed, and tuning would not change its templates: load it uncompressed")
     tuned = copy.deepcopy(encoder)
     sequences = tuned.tokenise(texts, settings.max_length)
     epochs = (make_groups(labels, settings.group_size, [settings.seed, epoch]) for epoch in range(settings.epochs))

@@ -4,8 +4,7 @@
 as the text around its slots, never as a text with placeholders in it, so braces in an utterance have no meaning.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnwise.core.dialogue import Slot, Turn
@@ -68,29 +67,6 @@ class Template:
         return self.pieces[0] + "".join(part for pair in zip(texts, self.pieces[1:], strict=True) for part in pair)
 
 
-@dataclass(frozen=True, slots=True)
-class SlotMarks:
-    """The placeholders that a model reads: `{SLOT}`, but `{name}` for the slots in `names`."""
-
-    names: tuple[str, ...] = ()
-
-    @classmethod
-    def for_most_frequent(cls, turns: Iterable[Turn], count: int) -> "SlotMarks":
-        """Return marks with a token for each of the `count` most frequent slots; ties in alphabetical order."""
-        counts: Counter[str] = Counter()
-        if count:
-            counts.update(slot.name for turn in turns for slot in non_overlapping_slots(turn))
-        return cls(tuple(sorted(counts, key=lambda name: (-counts[name], name))[:count]))
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """The tokens that a model has to learn."""
-        return (SLOT, *(f"{{{name}}}" for name in self.names if f"{{{name}}}" != SLOT))
-
-    def text(self, template: Template) -> str:
-        """Return a template as the model reads it."""
-        return template.join([f"{{{name}}}" if name in self.names else SLOT for name in template.names])
-
-
-#: `{SLOT}` for every slot, as in the paper.
-ONE_MARK = SlotMarks()
+def template_text(turn: Turn) -> str | None:
+    """Return the template of a turn as a text; None if the turn has no slots and is its own template."""
+    return Template.from_turn(turn).text() if turn.slots else None

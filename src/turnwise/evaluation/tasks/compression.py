@@ -15,16 +15,16 @@ from turnwise.core.errors import ModelError
 from turnwise.core.plots import line_chart, write_chart
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, Vectors
+from turnwise.core.vectors import normalise_vectors
 from turnwise.corpus.slots.detectors import detector_from_json
-from turnwise.corpus.slots.template import SlotMarks
 from turnwise.corpus.storage.store import Store
 from turnwise.evaluation.datasets.intents import IntentData, load_intents
 from turnwise.evaluation.metrics import TEMPLATE_SHARE, Outcome
 from turnwise.evaluation.tasks.geometry import geometry
 from turnwise.evaluation.tasks.intents import nearest_intents, nearest_validation
-from turnwise.models.compression import Compression, TemplateSource, mix_vectors
-from turnwise.models.encoder import COMPRESSION, Encoder
-from turnwise.models.loading import TemplateEncoder
+from turnwise.models.backbone.source import COMPRESSION
+from turnwise.models.compression import Compression, TemplateEncoder, TemplateSource, mix_vectors
+from turnwise.models.encoder import Encoder
 from turnwise.models.vector_cache import VectorCache
 
 #: λ of the paper's experiments, and of the validation curve.
@@ -47,16 +47,14 @@ class MixedEncoder:
         """Return mixed vectors (inputs, size)."""
         own = self.utterances.encode(inputs, normalise=True, max_length=max_length)
         vectors = mix_vectors(own, self.templates.encode(inputs, max_length=max_length), self.template_weight)
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12) if normalise else vectors
+        return normalise_vectors(vectors) if normalise else vectors
 
 
 def validation_curve(
-    utterances: SupportsEncode, templates: SupportsEncode, data: IntentData, weights: Sequence[float], marks: SlotMarks
+    utterances: SupportsEncode, templates: SupportsEncode, data: IntentData, weights: Sequence[float]
 ) -> dict[float, float]:
     """Return the 1-NN accuracy on validation utterances by λ."""
-    return {
-        weight: nearest_validation(MixedEncoder(utterances, templates, weight), data, marks=marks) for weight in weights
-    }
+    return {weight: nearest_validation(MixedEncoder(utterances, templates, weight), data) for weight in weights}
 
 
 def best_weight(curve: Mapping[float, float]) -> float:
@@ -65,40 +63,33 @@ def best_weight(curve: Mapping[float, float]) -> float:
 
 
 def compressed_intents(
-    utterances: SupportsEncode,
-    template_encoders: Mapping[TemplateSource, SupportsEncode],
-    data: IntentData,
-    *,
-    marks: SlotMarks,
+    utterances: SupportsEncode, template_encoders: Mapping[str, SupportsEncode], data: IntentData
 ) -> list[Outcome]:
     """Compute 1-NN accuracy with λ chosen on validation data, and that λ, for each source of templates."""
     outcomes = []
     for source, templates in _usable_encoders(template_encoders, data).items():
-        weight = best_weight(validation_curve(utterances, templates, data, TEMPLATE_WEIGHTS, marks))
+        weight = best_weight(validation_curve(utterances, templates, data, TEMPLATE_WEIGHTS))
         setting = f"1-NN, compressed, templates {source}"
-        accuracy = nearest_intents(MixedEncoder(utterances, templates, weight), data, marks=marks)
+        accuracy = nearest_intents(MixedEncoder(utterances, templates, weight), data)
         outcomes += [replace(outcome, setting=setting) for outcome in accuracy]
         outcomes.append(Outcome("intents", data.name, setting, TEMPLATE_SHARE, np.array([[weight]]), scale=1.0))
     return outcomes
 
 
 def compressed_geometry(
-    utterances: SupportsEncode, template_encoders: Mapping[TemplateSource, SupportsEncode], data: IntentData
+    utterances: SupportsEncode, template_encoders: Mapping[str, SupportsEncode], data: IntentData
 ) -> list[Outcome]:
     """Compute uniformity and alignment at each of the paper's λ, with given templates, or else retrieved ones."""
     encoders = _usable_encoders(template_encoders, data)
-    sources: tuple[TemplateSource, ...] = ("given", "retrieved")
     return [
         replace(outcome, setting=f"test utterances, λ = {weight}, templates {source}")
-        for source in [source for source in sources if source in encoders][:1]
+        for source in [source for source in ("given", "retrieved") if source in encoders][:1]
         for weight in TEMPLATE_WEIGHTS
         for outcome in geometry(MixedEncoder(utterances, encoders[source], weight), data)
     ]
 
 
-def _usable_encoders(
-    template_encoders: Mapping[TemplateSource, SupportsEncode], data: IntentData
-) -> dict[TemplateSource, SupportsEncode]:
+def _usable_encoders(template_encoders: Mapping[str, SupportsEncode], data: IntentData) -> dict[str, SupportsEncode]:
     """Leave out given templates if the data set marks no slots."""
     has_slots = any(example.slots is not None for example in data.test)
     return {source: encoder for source, encoder in template_encoders.items() if has_slots or source != "given"}
@@ -145,7 +136,7 @@ def choose_template_weight(
     utterances = VectorCache(encoder, progress=progress)
     templates = VectorCache(TemplateEncoder(encoder, compression, source), progress=progress)
     weights = sorted({*CURVE_WEIGHTS, *TEMPLATE_WEIGHTS})
-    curves = [validation_curve(utterances, templates, each, weights, encoder.marks) for each in loaded]
+    curves = [validation_curve(utterances, templates, each, weights) for each in loaded]
     curve = {weight: 100 * float(np.mean([each[weight] for each in curves])) for weight in curves[0]}
     weight = best_weight({weight: curve[weight] for weight in TEMPLATE_WEIGHTS})
     compression.set(template_weight=weight)

@@ -18,7 +18,6 @@ from sklearn.linear_model import LogisticRegression
 
 from turnwise.core.errors import DatasetError
 from turnwise.core.types import SupportsEncode, Vectors
-from turnwise.corpus.slots.template import ONE_MARK, SlotMarks
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.metrics import Outcome
 from turnwise.models.vector_cache import encode_unique
@@ -178,18 +177,17 @@ def nearest_intents(
     neighbours: Sequence[int] = (1,),
     references: Literal["both", "utterances"] = "both",
     include_out_of_scope: bool = True,
-    marks: SlotMarks = ONE_MARK,
 ) -> list[Outcome]:
     """Compute the accuracy of the k nearest training examples, an outcome for each k.
 
     The intent is that of most of the k; of several, the one with the higher sum of similarities. Remaining ties count
     as wrong, and of references that are equally near, those of wrong intents come first.
 
-    References are training utterances and their distinct templates, in which `marks` replace slot values, or only the
-    utterances. Out-of-scope may be one more intent, as TaDSE has it for CLINC150.
+    References are training utterances and their distinct templates, or only the utterances. Out-of-scope may be one
+    more intent, as TaDSE has it for CLINC150.
     """
     labelled = data.with_out_of_scope() if include_out_of_scope else data
-    known = [*labelled.train, *(_make_templates(labelled.train, marks) if references == "both" else ())]
+    known = [*labelled.train, *(_make_templates(labelled.train) if references == "both" else ())]
     correct = _classify_by_neighbours(encoder, known, labelled.test, neighbours)
     suffix = ", utterances only" if references == "utterances" else ""
     suffix += "" if include_out_of_scope else ", in scope only"
@@ -199,9 +197,7 @@ def nearest_intents(
     ]
 
 
-def nearest_validation(
-    encoder: SupportsEncode, data: IntentData, *, marks: SlotMarks = ONE_MARK, seed: int = 0
-) -> float:
+def nearest_validation(encoder: SupportsEncode, data: IntentData, *, seed: int = 0) -> float:
     """Return the 1-NN accuracy, from 0 to 1, on validation utterances, to choose a model or a setting.
 
     References and out-of-scope utterances are as in `nearest_intents`. A data set without a validation split holds out
@@ -212,13 +208,13 @@ def nearest_validation(
     if not data.valid:
         rest, held_out = hold_out_tenth([example.intent for example in train], seed, data.name)
         train, valid = tuple(train[index] for index in rest), tuple(train[index] for index in held_out)
-    return float(_classify_by_neighbours(encoder, [*train, *_make_templates(train, marks)], valid, (1,)).mean())
+    return float(_classify_by_neighbours(encoder, [*train, *_make_templates(train)], valid, (1,)).mean())
 
 
-def _make_templates(train: Sequence[IntentUtterance], marks: SlotMarks) -> list[IntentUtterance]:
+def _make_templates(train: Sequence[IntentUtterance]) -> list[IntentUtterance]:
     """Return the distinct templates of each intent as texts, without those that have no slot and equal an utterance."""
     templates = [(example.template, example.intent) for example in train if example.slots]
-    distinct = dict.fromkeys((marks.text(template), intent) for template, intent in templates if template is not None)
+    distinct = dict.fromkeys((template.text(), intent) for template, intent in templates if template is not None)
     return [IntentUtterance(text, intent) for text, intent in distinct]
 
 

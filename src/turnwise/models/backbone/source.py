@@ -50,6 +50,9 @@ MINILM_TRAINING_DATA = (
 #: Turnwise's own settings in a model's folder.
 DESCRIPTION_FILE = "turnwise.json"
 
+#: In the folder of a model that was trained on templates: the folder of its semantic compression.
+COMPRESSION = "compression"
+
 #: The `model_type` of a static model (a table of token vectors) in `config.json`, as model2vec writes it.
 STATIC = "model2vec"
 
