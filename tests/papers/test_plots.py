@@ -17,7 +17,7 @@ from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.metrics import MetricRow
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.compression import MixedEncoder
-from turnwise.models.loading import FunctionEncoder, ModelUnderTest
+from turnwise.models.loading import ModelUnderTest, wrap_model
 from turnwise.papers.plots import add_plots
 from turnwise.papers.tsne_maps import intent_map, two_intents_map
 
@@ -146,7 +146,7 @@ def test_other_suites_have_none_of_these_plots() -> None:
     results = Results("mine", "dse", rows=geometry_rows("snips", POINTS))
     add_plots(
         "dse",
-        ModelUnderTest("mine", ENCODER, None, None, None, templates={"given": TemplateVectors()}),
+        ModelUnderTest("mine", ENCODER, None, None, None, variants={"given": wrap_model(ENCODER)}),
         lambda protocol, name: None,
         results,
     )
