@@ -36,6 +36,10 @@ EXAMPLES = {
     "train": ["when is the train", "a train to the north", "change the train", "train tomorrow please"],
 }
 
+#: The same as lists of texts and intents.
+TEXTS = [text for each in EXAMPLES.values() for text in each]
+INTENTS = [intent for intent, each in EXAMPLES.items() for _ in each]
+
 _ENDS = ("now", "tomorrow please", "to the city", "you want", "i need it", "which one is good")
 
 #: The utterances of the map.
@@ -52,19 +56,11 @@ def build(
 ) -> ServeSettings:
     """Create everything that a service can serve in a folder, and return its settings."""
     encoder = Encoder.load(model, device="cpu")
-    texts = [text for each in EXAMPLES.values() for text in each]
-    intents = [intent for intent, each in EXAMPLES.items() for _ in each]
-    IntentClassifier(str(model)).fit(texts, intents).save(place / "intents")
+    IntentClassifier(str(model)).fit(TEXTS, INTENTS).save(place / "intents")
     sample = list(sample_dialogues(dialogues, 1))
     Responder.open(str(place / "responses"), encoder).index(sample)
     Conversations.open(str(place / "conversations"), encoder).index(sample)
-    vectors = encoder.encode(MAPPED, normalise=True)
-    labels = np.repeat([0, 1, -1], len(_ENDS)).astype(np.int32)
-    points = np.random.default_rng(1).normal(size=(len(MAPPED), 2)).astype(np.float32)
-    utterances = [MapUtterance(text, count=1) for text in MAPPED]
-    UtteranceMap(utterances, vectors, points, labels, describe_clusters(MAPPED, labels, vectors), str(model)).save(
-        place / "map"
-    )
+    build_map(place / "map", encoder, str(model))
     if with_reranker:
         _reranker(model, place / "reranker")
     (place / "report").mkdir()
@@ -79,6 +75,15 @@ def build(
         report=place / "report",
         limits=limits or Limits(),
     )
+
+
+def build_map(place: Path, encoder: Encoder, model: str) -> None:
+    """Save a map of `MAPPED`, of which the first six texts are a group, and the next six another one."""
+    vectors = encoder.encode(MAPPED, normalise=True)
+    labels = np.repeat([0, 1, -1], len(_ENDS)).astype(np.int32)
+    points = np.random.default_rng(1).normal(size=(len(MAPPED), 2)).astype(np.float32)
+    utterances = [MapUtterance(text, count=number) for number, text in enumerate(MAPPED, 1)]
+    UtteranceMap(utterances, vectors, points, labels, describe_clusters(MAPPED, labels, vectors), model).save(place)
 
 
 def _reranker(model: Path | str, folder: Path) -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.dialogue import Turn
-from turnwise.serve.batching import BatchedEncoder, Batcher, ForwardPass, QueueFullError
+from turnwise.serve.batching import BatchedEncoder, Batcher, EncodingResult, ForwardPass, QueueFullError
 
 
 class FakeComposer:
@@ -82,23 +83,45 @@ requests = st.lists(
 )
 
 
+def run(encoder: FakeEncoder, work: Callable[[Batcher], Awaitable[Any]], **options: Any) -> Any:
+    """Return the result of work with a batcher, which is closed afterwards."""
+
+    async def main() -> Any:
+        batcher = Batcher(encoder, **options)  # type: ignore[arg-type]
+        try:
+            return await work(batcher)
+        finally:
+            batcher.close()
+
+    return asyncio.run(main())
+
+
+async def encode_behind(batcher: Batcher, first: list[Any], *others: list[Any]) -> list["asyncio.Task[EncodingResult]"]:
+    """Submit requests while the encoder is blocked with the first of them."""
+    tasks = [asyncio.create_task(batcher.encode(first))]
+    await asyncio.to_thread(batcher.encoder.started.wait, 10)  # type: ignore[attr-defined]
+    tasks += [asyncio.create_task(batcher.encode(items)) for items in others]
+    await asyncio.sleep(0)
+    return tasks
+
+
+@pytest.fixture
+def blocked() -> FakeEncoder:
+    encoder = FakeEncoder()
+    encoder.go.clear()
+    return encoder
+
+
 @given(requests, st.integers(1, 60))
 def test_requests_get_their_vectors(requested, budget: int) -> None:
     encoder, seen = FakeEncoder(), []
 
-    async def run() -> list:
-        batcher = Batcher(encoder, batch_tokens=budget, observe=seen.append)
-        try:
-            return await asyncio.gather(
-                *(
-                    batcher.encode(items, normalise=normalise, max_length=length)
-                    for items, normalise, length in requested
-                )
-            )
-        finally:
-            batcher.close()
+    async def encode(batcher: Batcher) -> list:
+        return await asyncio.gather(
+            *(batcher.encode(items, normalise=normalise, max_length=length) for items, normalise, length in requested)
+        )
 
-    answers = asyncio.run(run())
+    answers = run(encoder, encode, batch_tokens=budget, observe=seen.append)
     for (items, normalise, length), answer in zip(requested, answers, strict=True):
         right = np.array([expected(item, length or 16) for item in items], np.float32).reshape(len(items), 3)
         assert answer.tokens == right[:, 1].sum()
@@ -112,51 +135,42 @@ def test_requests_get_their_vectors(requested, budget: int) -> None:
     assert all(isinstance(each, ForwardPass) and each.seconds >= 0 for each in seen)
 
 
-def test_concurrent_requests_share_a_pass() -> None:
-    encoder = FakeEncoder()
-    encoder.go.clear()
+def test_concurrent_requests_share_a_pass(blocked: FakeEncoder) -> None:
+    async def encode(batcher: Batcher) -> None:
+        tasks = await encode_behind(batcher, ["first"], *([f"number {number}"] for number in range(20)))
+        blocked.go.set()
+        await asyncio.gather(*tasks)
 
-    async def run() -> None:
-        batcher = Batcher(encoder)
-        first = asyncio.create_task(batcher.encode(["first"]))
-        await asyncio.to_thread(encoder.started.wait, 10)
-        others = [asyncio.create_task(batcher.encode([f"number {number}"])) for number in range(20)]
-        await asyncio.sleep(0)
-        encoder.go.set()
-        await asyncio.gather(first, *others)
-        batcher.close()
-
-    asyncio.run(run())
-    assert [len(each) for each in encoder.passes] == [1, 20]
+    run(blocked, encode)
+    assert [len(each) for each in blocked.passes] == [1, 20]
 
 
-def test_small_request_does_not_wait_behind_a_large_one() -> None:
-    encoder = FakeEncoder()
-    encoder.go.clear()
+def test_small_request_does_not_wait_behind_a_large_one(blocked: FakeEncoder) -> None:
+    async def encode(batcher: Batcher) -> None:
+        tasks = await encode_behind(batcher, ["eight ch"] * 100, ["two"])
+        blocked.go.set()
+        await asyncio.gather(*tasks)
 
-    async def run() -> None:
-        batcher = Batcher(encoder, batch_tokens=40)
-        large = asyncio.create_task(batcher.encode(["eight ch"] * 100))
-        await asyncio.to_thread(encoder.started.wait, 10)
-        small = asyncio.create_task(batcher.encode(["two"]))
-        await asyncio.sleep(0)
-        encoder.go.set()
-        await asyncio.gather(large, small)
-        batcher.close()
-
-    asyncio.run(run())
+    run(blocked, encode, batch_tokens=40)
     # four texts of ten tokens fill a pass; the one of five is in the first possible pass
-    assert [len(each) for each in encoder.passes[:2]] == [4, 4]
-    assert encoder.passes[1].count(5) == 1
-    assert len(encoder.passes) == 26
+    assert [len(each) for each in blocked.passes[:2]] == [4, 4]
+    assert blocked.passes[1].count(5) == 1
+    assert len(blocked.passes) == 26
 
 
-def test_full_queue() -> None:
-    encoder = FakeEncoder()
-    encoder.go.clear()
+def test_small_request_of_token_ids_finishes_before_a_large_one(blocked: FakeEncoder) -> None:
+    async def encode(batcher: Batcher) -> list[EncodingResult]:
+        many, few = [np.arange(1, 9)] * 20, [np.arange(2, 10)]
+        tasks = await encode_behind(batcher, many, few)
+        blocked.go.set()
+        return await asyncio.gather(*tasks)
 
-    async def run() -> None:
-        batcher = Batcher(encoder, queue_texts=10)
+    large, small = run(blocked, encode, batch_tokens=40)
+    assert (len(large.vectors), len(small.vectors)) == (20, 1)
+
+
+def test_full_queue(blocked: FakeEncoder) -> None:
+    async def encode(batcher: Batcher) -> None:
         # a single request is accepted whatever its size
         first = asyncio.create_task(batcher.encode(["many"] * 30))
         await asyncio.sleep(0)
@@ -164,65 +178,60 @@ def test_full_queue() -> None:
         with pytest.raises(QueueFullError) as refused:
             await batcher.encode(["one more"])
         assert refused.value.seconds >= 1
-        encoder.go.set()
+        blocked.go.set()
         await first
         assert batcher.waiting == 0
         await batcher.encode(["one more"])
-        batcher.close()
 
-    asyncio.run(run())
-    assert sum(map(len, encoder.passes)) == 31
+    run(blocked, encode, queue_texts=10)
+    assert sum(map(len, blocked.passes)) == 31
 
 
 def test_expected_wait_grows_with_the_queue() -> None:
-    encoder = FakeEncoder()
-
-    async def run() -> None:
-        batcher = Batcher(encoder)
+    async def encode(batcher: Batcher) -> None:
         await batcher.encode(["to learn the rate"])
         batcher._rate = 10.0  # texts per second
         batcher.waiting = 95
         assert batcher.expected_wait() == 10
-        batcher.close()
 
-    asyncio.run(run())
+    run(FakeEncoder(), encode)
 
 
-def test_cancelled_requests_are_not_encoded() -> None:
-    encoder = FakeEncoder()
-    encoder.go.clear()
-
-    async def run() -> None:
-        batcher = Batcher(encoder)
-        first = asyncio.create_task(batcher.encode(["first"]))
-        await asyncio.to_thread(encoder.started.wait, 10)
-        dropped = asyncio.create_task(batcher.encode(["dropped"] * 5))
-        waiting = asyncio.create_task(batcher.encode(["waiting"]))
-        await asyncio.sleep(0)
+def test_cancelled_requests_are_not_encoded(blocked: FakeEncoder) -> None:
+    async def encode(batcher: Batcher) -> None:
+        first, dropped, waiting = await encode_behind(batcher, ["first"], ["dropped"] * 5, ["waiting"])
         dropped.cancel()
         await asyncio.sleep(0)
         assert batcher.waiting == 2
-        encoder.go.set()
+        blocked.go.set()
         await asyncio.gather(first, waiting)
-        batcher.close()
 
-    asyncio.run(run())
-    assert [len(each) for each in encoder.passes] == [1, 1]
+    run(blocked, encode)
+    assert [len(each) for each in blocked.passes] == [1, 1]
+
+
+def test_requests_that_are_cancelled_during_their_pass(blocked: FakeEncoder) -> None:
+    async def encode(batcher: Batcher) -> None:
+        (dropped,) = await encode_behind(batcher, ["dropped"])
+        dropped.cancel()
+        await asyncio.sleep(0)
+        blocked.go.set()
+        assert len((await batcher.encode(["next"])).vectors) == 1
+
+    run(blocked, encode)
 
 
 def test_failure_affects_only_its_pass() -> None:
     encoder = FakeEncoder()
     encoder.failing = RuntimeError("no memory")
 
-    async def run() -> None:
-        batcher = Batcher(encoder)
+    async def encode(batcher: Batcher) -> None:
         with pytest.raises(RuntimeError, match="no memory"):
             await batcher.encode(["first"])
         assert batcher.waiting == 0
         np.testing.assert_allclose((await batcher.encode(["second"], normalise=False)).vectors, [expected("second")])
-        batcher.close()
 
-    asyncio.run(run())
+    run(encoder, encode)
 
 
 def test_tokenisation_errors() -> None:
@@ -232,44 +241,31 @@ def test_tokenisation_errors() -> None:
                 raise ValueError("cannot be read")
             return super().tokenise(items, max_length)
 
-    async def run() -> None:
-        batcher = Batcher(Refusing())
+    async def encode(batcher: Batcher) -> None:
         with pytest.raises(ValueError, match="cannot be read"):
             await batcher.encode(["bad"])
         assert len((await batcher.encode(["good"])).vectors) == 1
-        batcher.close()
 
-    asyncio.run(run())
+    run(Refusing(), encode)
 
 
-def test_close_finishes_queued_requests() -> None:
-    encoder = FakeEncoder()
-    encoder.go.clear()
-
-    async def run() -> list:
-        batcher = Batcher(encoder, batch_tokens=20)
-        tasks = [asyncio.create_task(batcher.encode(["some text"] * 3)) for _ in range(5)]
-        await asyncio.to_thread(encoder.started.wait, 10)
+def test_close_finishes_queued_requests(blocked: FakeEncoder) -> None:
+    async def main() -> list[EncodingResult]:
+        batcher = Batcher(blocked, batch_tokens=20)  # type: ignore[arg-type]
+        tasks = await encode_behind(batcher, *[["some text"] * 3] * 5)
         closing = asyncio.create_task(asyncio.to_thread(batcher.close))
         await asyncio.sleep(0.01)
-        encoder.go.set()
+        blocked.go.set()
         await closing
         return await asyncio.gather(*tasks)
 
-    assert [len(each.vectors) for each in asyncio.run(run())] == [3] * 5
+    assert [len(each.vectors) for each in asyncio.run(main())] == [3] * 5
 
 
 def test_token_ids() -> None:
-    encoder = FakeEncoder()
-    tokens = np.array([7, 8, 9], np.int32)
-
-    async def run():
-        batcher = Batcher(encoder)
-        encoded = await batcher.encode(["a text", tokens, "another"], normalise=False)
-        batcher.close()
-        return encoded
-
-    np.testing.assert_allclose(asyncio.run(run()).vectors, [expected("a text"), expected(tokens), expected("another")])
+    items = ["a text", np.array([7, 8, 9], np.int32), "another"]
+    encoded = run(FakeEncoder(), lambda batcher: batcher.encode(items, normalise=False))
+    np.testing.assert_allclose(encoded.vectors, [expected(item) for item in items])
 
 
 def test_blocking_threads_share_passes() -> None:

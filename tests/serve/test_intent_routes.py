@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 from tests.helpers import HANG_SECONDS
 from tests.helpers.served import is_error, served
+from tests.helpers.trial import EXAMPLES, INTENTS, TEXTS
 from turnwise import Encoder
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentExamples
@@ -16,14 +17,6 @@ from turnwise.assist.intents.model import IntentModel
 from turnwise.assist.intents.storage import IntentFolder
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.serve.settings import Limits, ServeSettings
-
-EXAMPLES = {
-    "taxi": ["find a taxi", "book a taxi now", "where is the taxi", "i need a taxi tonight"],
-    "hotel": ["a hotel room please", "find a cheap hotel", "cancel the hotel room", "which hotel is good"],
-    "train": ["when is the train", "a train to the north", "change the train", "train tomorrow please"],
-}
-TEXTS = [text for texts in EXAMPLES.values() for text in texts]
-INTENTS = [intent for intent, texts in EXAMPLES.items() for _ in texts]
 
 
 @pytest.fixture

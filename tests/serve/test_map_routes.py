@@ -7,26 +7,18 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.helpers.served import is_error, served
+from tests.helpers.trial import MAPPED as TEXTS
+from tests.helpers.trial import build_map
 from turnwise import Encoder
 from turnwise.assist.labelling.labelling import Labelling
-from turnwise.assist.map.clustering import describe_clusters
-from turnwise.assist.map.utterance_map import MapUtterance, UtteranceMap
+from turnwise.assist.map.utterance_map import UtteranceMap
 from turnwise.serve.models import latest_intents, next_intents
 from turnwise.serve.settings import ServeSettings
-
-ENDS = ("now", "tomorrow please", "to the city", "you want", "i need it", "which one is good")
-TEXTS = [f"{what} {end}" for what in ("find the taxi", "cancel a hotel room", "change train two") for end in ENDS]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, tiny_folder) -> Path:
-    encoder = Encoder.load(tiny_folder("bert"))
-    vectors = encoder.encode(TEXTS, normalise=True)
-    labels = np.repeat([0, 1, -1], 6).astype(np.int32)
-    points = np.random.default_rng(1).normal(size=(len(TEXTS), 2)).astype(np.float32)
-    utterances = [MapUtterance(text, count=number + 1) for number, text in enumerate(TEXTS)]
-    clusters = describe_clusters(TEXTS, labels, vectors)
-    UtteranceMap(utterances, vectors, points, labels, clusters, str(tiny_folder("bert"))).save(tmp_path / "map")
+    build_map(tmp_path / "map", Encoder.load(tiny_folder("bert")), str(tiny_folder("bert")))
     return tmp_path / "map"
 
 

@@ -60,6 +60,23 @@ def test_objects_have_no_additional_properties(description: dict) -> None:
         assert schema["additionalProperties"] is False, name
 
 
+def test_fields_of_responses_are_described(description: dict) -> None:
+    schemas = description["components"]["schemas"]
+    used, names = set(), ["ErrorResponse"]
+    for path, _, operation in operations(description):
+        schema = next(iter(operation["responses"]["200"]["content"].values()))["schema"]
+        assert "$ref" in schema or schema == {"type": "string"}, path  # an object, or a text such as CSV
+        names += re.findall(r"#/components/schemas/(\w+)", str(schema))
+    while names:
+        name = names.pop()
+        used.add(name)
+        assert schemas[name]["description"], name
+        for field, schema in schemas[name]["properties"].items():
+            assert schema.get("description"), (name, field)
+            names += set(re.findall(r"#/components/schemas/(\w+)", str(schema))) - used
+    assert len(used) > 30
+
+
 def test_limits_of_the_service(description: dict, client: TestClient) -> None:
     schemas = description["components"]["schemas"]
     inputs = schemas["EmbedRequest"]["properties"]["inputs"]

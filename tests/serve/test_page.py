@@ -261,9 +261,11 @@ def test_introduction_explains_the_views_with_own_data(browser: Any, site: str) 
     visit.close()
 
 
-def test_introduction_names_the_commands_that_add_missing_parts(browser: Any, tmp_path: Path) -> None:
+def test_introduction_names_the_commands_that_add_missing_parts(
+    browser: Any, tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
     add_key(tmp_path / "keys", "somebody")
-    with listening(ServeSettings(model="minilm", keys=tmp_path / "keys")) as site:
+    with listening(ServeSettings(model=str(tiny_folder("bert")), keys=tmp_path / "keys")) as site:
         visit = Visit(browser, site, first=True)
         dialog = visit.locator("#introduction[open]")
         dialog.wait_for()
@@ -615,8 +617,8 @@ def test_colour_scheme(browser: Any, site: str) -> None:
 # ---- missing features and errors
 
 
-def test_missing_features_name_their_option(browser: Any) -> None:
-    with listening(ServeSettings(model="minilm")) as site:
+def test_missing_features_name_their_option(browser: Any, tiny_folder: Callable[[str], Path]) -> None:
+    with listening(ServeSettings(model=str(tiny_folder("bert")))) as site:
         visit = Visit(browser, site)
         assert "--intents" in visit.locator("#utterance-intents").inner_text()
         assert "--responses" in visit.locator("#utterance-answers").inner_text()
@@ -673,10 +675,10 @@ def test_unreachable_service(browser: Any, site: str) -> None:
     visit.close(expected="Failed to load resource")
 
 
-def test_api_key(browser: Any, world: ServeSettings, tmp_path: Path) -> None:
+def test_api_key(browser: Any, world: ServeSettings, tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
     key = add_key(tmp_path / "keys", "somebody")
     assert world.report is not None
-    with listening(ServeSettings(model="minilm", keys=tmp_path / "keys", report=world.report)) as site:
+    with listening(ServeSettings(model=str(tiny_folder("bert")), keys=tmp_path / "keys", report=world.report)) as site:
         visit = Visit(browser, site, "report")
         visit.press("Download report")
         visit.locator("#key-dialog[open]").wait_for()

@@ -6,13 +6,14 @@ request of a thousand. Nothing is delayed to fill a batch: a single request is e
 """
 
 import asyncio
-import concurrent.futures
 import math
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -58,14 +59,14 @@ class ForwardPass:
     seconds: float
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _EncodingJob:
     """A request; the first `taken` of its sequences have been encoded."""
 
     items: Sequence[Item]
     max_length: int | None
     normalise: bool
-    future: "asyncio.Future[EncodingResult] | concurrent.futures.Future[EncodingResult]"
+    future: Future[EncodingResult] = field(default_factory=Future)
     sequences: list[npt.NDArray[np.int32]] = field(default_factory=list)
     vectors: Vectors = field(default_factory=lambda: np.empty((0, 0), np.float32))
     taken: int = 0
@@ -105,15 +106,11 @@ class Batcher:
         Raises:
             QueueFullError: if too many texts are waiting.
         """
-        if not items:
-            return self._empty()
         if self.waiting and self.waiting + len(items) > self._queue_texts:
             raise QueueFullError(self.expected_wait())
-        future: asyncio.Future[EncodingResult] = asyncio.get_running_loop().create_future()
         self.waiting += len(items)
-        self._arrivals.put(_EncodingJob(items, max_length, normalise, future))
         try:
-            return await future
+            return await asyncio.wrap_future(self._submit(items, max_length, normalise))
         finally:
             self.waiting -= len(items)
 
@@ -121,14 +118,15 @@ class Batcher:
         self, items: Sequence[Item], *, max_length: int | None = None, normalise: bool = True
     ) -> EncodingResult:
         """Return what `encode` returns, blocking the calling thread; accepted whatever the queue's length."""
-        if not items:
-            return self._empty()
-        future: concurrent.futures.Future[EncodingResult] = concurrent.futures.Future()
-        self._arrivals.put(_EncodingJob(items, max_length, normalise, future))
-        return future.result()
+        return self._submit(items, max_length, normalise).result()
 
-    def _empty(self) -> EncodingResult:
-        return EncodingResult(np.empty((0, self.encoder.hidden), np.float32), 0)
+    def _submit(self, items: Sequence[Item], max_length: int | None, normalise: bool) -> Future[EncodingResult]:
+        job = _EncodingJob(items, max_length, normalise)
+        if items:
+            self._arrivals.put(job)
+        else:
+            job.future.set_result(EncodingResult(np.empty((0, self.encoder.hidden), np.float32), 0))
+        return job.future
 
     def expected_wait(self) -> int:
         """Return the seconds until the current queue should be empty, at least 1."""
@@ -169,7 +167,7 @@ class Batcher:
             try:
                 sequences = iter(self._sequences([item for job in group for item in job.items], length))
             except Exception as error:
-                _deliver([(job, error) for job in group])
+                _deliver(group, error)
                 continue
             for job in group:
                 job.sequences = [next(sequences) for _ in job.items]
@@ -194,20 +192,14 @@ class Batcher:
         try:
             vectors = self.encoder.encode_sequences(sequences, normalise=False, batch_tokens=self._budget)
         except Exception as error:
-            failed = [job for job, _, _ in shares]
-            for job in failed:
-                jobs.remove(job)
-            _deliver([(job, error) for job in failed])
+            _finish(jobs, [job for job, _, _ in shares], error)
             return
         seconds = time.perf_counter() - start
         row = 0
         for job, first, last in shares:
             job.vectors[first:last] = vectors[row : row + last - first]
             row += last - first
-        done = [job for job in jobs if job.taken == len(job.sequences)]
-        for job in done:
-            jobs.remove(job)
-        _deliver([(job, _result(job)) for job in done])
+        _finish(jobs, [job for job in jobs if job.taken == len(job.sequences)])
         self._rate = len(sequences) / seconds if not self._rate else 0.8 * self._rate + 0.2 * len(sequences) / seconds
         self._observe(ForwardPass(len(sequences), sum(map(len, sequences)), seconds))
 
@@ -241,22 +233,20 @@ def _result(job: _EncodingJob) -> EncodingResult:
     return EncodingResult(vectors, sum(map(len, job.sequences)))
 
 
-def _deliver(results: Sequence[tuple[_EncodingJob, EncodingResult | Exception]]) -> None:
-    """Set the results of jobs; those of the event loop in one call."""
-    of_loops = [(job.future, result) for job, result in results if isinstance(job.future, asyncio.Future)]
-    if of_loops:
-        of_loops[0][0].get_loop().call_soon_threadsafe(_set_results, of_loops)
-    _set_results([(job.future, result) for job, result in results if isinstance(job.future, concurrent.futures.Future)])
+def _finish(jobs: deque[_EncodingJob], done: Sequence[_EncodingJob], error: Exception | None = None) -> None:
+    for job in done:
+        jobs.remove(job)
+    _deliver(done, error)
 
 
-def _set_results(results: Sequence[tuple[Any, EncodingResult | Exception]]) -> None:
-    for future, result in results:
-        if future.done():
-            continue
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+def _deliver(jobs: Sequence[_EncodingJob], error: Exception | None = None) -> None:
+    """Set the results of jobs, or the error that they failed with."""
+    for job in jobs:
+        with suppress(InvalidStateError):  # the client has gone
+            if error is None:
+                job.future.set_result(_result(job))
+            else:
+                job.future.set_exception(error)
 
 
 class BatchedEncoder:

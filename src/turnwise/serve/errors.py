@@ -48,7 +48,7 @@ class ErrorDetail(BaseModel, extra="forbid"):
 class ErrorResponse(BaseModel, extra="forbid"):
     """The body of every error."""
 
-    error: ErrorDetail
+    error: ErrorDetail = Field(description="The error.")
 
 
 class ServiceError(HTTPException):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import from_json, to_json
 
 from turnwise.core.dialogue import Turn, context_turns
@@ -67,9 +67,9 @@ Texts = Annotated[list[Text], ITEMS]
 
 
 class StrictModel(BaseModel):
-    """A body without unknown fields or type conversions."""
+    """A body without unknown fields or type conversions; docstrings of attributes describe the fields."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -78,12 +78,6 @@ class StrictModel(BaseModel):
         if isinstance(data, dict) and len(data) > _FIELDS:
             raise ValueError(f"an object has {len(data):,} fields, at most {_FIELDS} are allowed")
         return data
-
-
-def response_schema(name: str, **fields: Any) -> type[StrictModel]:
-    """Return a model with required fields of these types, for the description of a response."""
-    required: dict[str, Any] = {field: (annotation, ...) for field, annotation in fields.items()}
-    return create_model(name, __base__=StrictModel, **required)
 
 
 class EmptyBody(StrictModel, json_schema_extra={"example": {}}):

@@ -58,18 +58,20 @@ class SimilarConversation:
 
 @dataclass(frozen=True, slots=True)
 class ConversationCluster:
-    """Conversations about the same topic; clusters are numbered from 0, the largest first.
-
-    The name is made of its most characteristic words; `words` has more of them. `examples` are the ids of
-    representative dialogues, the most central first, and `titles` their titles.
-    """
+    """Conversations about the same topic."""
 
     number: int
+    """The number of the cluster, from 0, the largest first."""
     name: str
+    """The name, made of its most characteristic words."""
     words: tuple[str, ...]
+    """More characteristic words."""
     size: int
+    """The number of conversations."""
     examples: tuple[str, ...]
+    """The ids of representative dialogues, most central first."""
     titles: tuple[str, ...]
+    """The titles of these dialogues."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,15 +36,14 @@ Segments = dict[tuple[int, int], str]
 
 @dataclass(frozen=True, slots=True)
 class RankedIntent:
-    """A candidate intent of a text.
-
-    Its score is the similarity to its examples, on the scale of the threshold: at most 1, negative for dissimilar
-    texts. The probability is that of this intent, given that the text has one of the intents.
-    """
+    """A candidate intent of a text."""
 
     intent: str
+    """The name of the intent."""
     score: float
+    """The similarity to its examples, on the scale of the threshold: at most 1, negative for dissimilar texts."""
     probability: float
+    """The probability of this intent, given that the text has one of the intents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +51,38 @@ class SimilarExample:
     """An example and the cosine similarity of its vector with that of a text."""
 
     text: str
+    """The text of the example."""
     intent: str
+    """Its intent."""
     similarity: float
+    """The cosine similarity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision about a text, with its reason in one sentence.
-
-    `intent` is None if the classifier abstains: if the score of the best intent is below the threshold (None: it never
-    abstains). `intents` are all intents in the order of the text, if several were searched for; empty where it
-    abstains. `ranked` are the best five intents by probability, those that reach their threshold before the others; if
-    the classifier abstains, the most similar one comes first. `runner_up` is the second of them. `nearest` are the most
-    similar examples, most similar first.
-    """
+    """The decision about a text."""
 
     text: str
+    """The text."""
     intent: str | None
+    """The best intent, or None if the classifier abstains: if its score is below the threshold."""
     score: float
+    """The score of the best intent."""
     threshold: float | None
+    """The threshold of the best intent; None: the classifier never abstains."""
     abstained: bool
+    """Whether the classifier abstains."""
     reason: str
+    """The reason, in one sentence."""
     intents: tuple[str, ...]
+    """All intents in the order of the text, if several were searched for; empty if the classifier abstains."""
     runner_up: RankedIntent | None
+    """The second of the ranked intents."""
     ranked: tuple[RankedIntent, ...]
+    """The best five intents by probability, those that reach their threshold first; of an abstention, the most similar
+    one first."""
     nearest: tuple[SimilarExample, ...]
+    """The most similar examples, most similar first."""
 
 
 def make_decision(

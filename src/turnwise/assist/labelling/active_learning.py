@@ -47,12 +47,16 @@ _EPSILON = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An utterance to ask about: its row and text, its predicted label (None: unknown), and why it was selected."""
+    """An utterance to ask about."""
 
     row: int
+    """Its row."""
     text: str
+    """Its text."""
     guess: str | None
+    """The predicted label; None: unknown."""
     reason: str
+    """Why it was selected."""
 
 
 @dataclass(frozen=True, slots=True)

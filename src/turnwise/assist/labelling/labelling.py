@@ -49,19 +49,22 @@ _UNLIMITED_LENGTH = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class LabelGroup:
-    """A group of utterances; its number does not change when other groups do.
-
-    Its utterances have a label only if a person has given it a name; `suggested` is made of its characteristic words.
-    `size` counts distinct utterances, `utterances` their occurrences; representatives are rows.
-    """
+    """A group of utterances."""
 
     number: int
+    """The number of the group, which does not change when other groups do."""
     name: str | None
+    """The name that a person has given it, which is the label of its utterances."""
     suggested: str
+    """A name made of its characteristic words."""
     size: int
+    """The number of distinct utterances."""
     utterances: int
+    """The number of occurrences of its utterances."""
     words: tuple[str, ...]
+    """Its characteristic words."""
     representatives: tuple[int, ...]
+    """The rows of representative utterances."""
 
 
 class Labelling:

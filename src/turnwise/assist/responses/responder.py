@@ -64,25 +64,30 @@ class IndexingResult:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A suggested answer, which occurs `count` times in the table.
-
-    `similarity` is the cosine similarity of the situation that it answered with the current one, `rerank` the
-    re-ranker's probability (None without a re-ranker), and `score` the latter or else the former, damped by frequency.
-    `folded` are other retrieved texts that say the same, best first. `turn` is its position in its dialogue, from 0; a
-    canned answer has neither.
-    """
+    """A suggested answer."""
 
     text: str
+    """The answer."""
     score: float
+    """The re-ranker's probability, or else the similarity; lower for frequent answers."""
     similarity: float
+    """The cosine similarity of the situation that it answered with the current one."""
     rerank: float | None
+    """The re-ranker's probability; None without a re-ranker."""
     count: int
+    """How often it occurs in the table."""
     folded: tuple[str, ...]
+    """Other retrieved texts that say the same, best first."""
     dialogue: str | None
+    """The dialogue that it is from; None for a canned answer."""
     turn: int | None
+    """Its position in the dialogue, from 0; None for a canned answer."""
     speaker: str
+    """Who says it."""
     source: str | None
+    """The corpus that it is from."""
     split: str | None
+    """The split that it is from."""
 
 
 @dataclass(eq=False, repr=False)

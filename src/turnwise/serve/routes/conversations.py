@@ -5,14 +5,22 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from pydantic import Field
 
-from turnwise.assist.conversations.conversations import ConversationCluster, Conversations
+from turnwise.assist.conversations.conversations import Conversations
 from turnwise.assist.conversations.titles import conversation_title
 from turnwise.assist.responses.answers import Answer
-from turnwise.assist.responses.responder import Responder, Suggestion
+from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import SearchError
 from turnwise.serve.errors import ServiceError, configured, error_responses
 from turnwise.serve.models import LoadedModels
+from turnwise.serve.responses import (
+    AddedAnswers,
+    CoherenceResponse,
+    ConversationClusters,
+    DialogueBody,
+    SimilarConversations,
+    Suggestions,
+)
 from turnwise.serve.schemas import (
     EXAMPLE_CONVERSATION,
     ITEMS,
@@ -24,7 +32,6 @@ from turnwise.serve.schemas import (
     Turns,
     json_response,
     make_router,
-    response_schema,
 )
 
 router = make_router("conversations")
@@ -34,24 +41,6 @@ _MAX_TOP = 50
 
 #: Turns that an added answer may follow.
 _MAX_CONTEXT = 20
-
-_TurnBody: Any = response_schema("TurnBody", speaker=str, text=str)
-_DIALOGUE: dict[str, Any] = {
-    "dialogue": str,
-    "title": str,
-    "source": str | None,
-    "split": str | None,
-    "turns": list[_TurnBody],
-}
-_SimilarBody: Any = response_schema("SimilarBody", **_DIALOGUE, similarity=float)
-
-Suggestions = response_schema("Suggestions", suggestions=list[Suggestion])
-AddedAnswers = response_schema("AddedAnswers", added=int)
-DialogueBody = response_schema("DialogueBody", **_DIALOGUE)
-SimilarConversations = response_schema("SimilarConversations", conversations=list[_SimilarBody])
-ConversationClusters = response_schema("ConversationClusters", clusters=list[ConversationCluster])
-#: For each turn the probability that it is out of place, and the index of the highest.
-CoherenceResponse = response_schema("CoherenceResponse", scores=list[float], index=int)
 
 
 # ---- suggested answers

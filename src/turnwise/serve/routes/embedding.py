@@ -11,6 +11,7 @@ from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.types import Vectors
 from turnwise.serve.batching import Item
 from turnwise.serve.errors import ServiceError
+from turnwise.serve.responses import EmbeddingsResponse, EmbedResponse, ModelsResponse
 from turnwise.serve.schemas import (
     AS_INTEGER,
     ITEMS,
@@ -22,7 +23,6 @@ from turnwise.serve.schemas import (
     Turns,
     json_response,
     make_router,
-    response_schema,
 )
 
 router = make_router("vectors")
@@ -32,16 +32,6 @@ _DECIMALS = 9
 
 #: An upper bound of token ids; the model's vocabulary is smaller.
 _LAST_TOKEN = 2**31 - 1
-
-_Embedding: Any = response_schema("Embedding", object=Literal["embedding"], index=int, embedding=list[float] | str)
-_Usage: Any = response_schema("Usage", prompt_tokens=int, total_tokens=int)
-_Model: Any = response_schema("Model", id=str, object=Literal["model"], created=int, owned_by=str)
-
-EmbedResponse = response_schema("EmbedResponse", vectors=list[list[float]], size=int, model=str)
-EmbeddingsResponse = response_schema(
-    "EmbeddingsResponse", object=Literal["list"], data=list[_Embedding], model=str, usage=_Usage
-)
-ModelsResponse = response_schema("ModelsResponse", object=Literal["list"], data=list[_Model])
 
 
 class EmbedRequest(

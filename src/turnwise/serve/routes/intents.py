@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from fastapi import Path, Response
 from pydantic import Field, model_validator
 
-from turnwise.assist.intents.decision import Decision
 from turnwise.assist.intents.storage import ExampleChange
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.serve.errors import ServiceError, configured, error_responses, unavailable
 from turnwise.serve.example_changes import RecordedChange
 from turnwise.serve.models import LoadedModels, ServedIntents
+from turnwise.serve.responses import AddedExamples, ExampleList, IntentList, Predictions, RemovedExamples
 from turnwise.serve.schemas import (
     ITEMS,
     Context,
@@ -24,28 +24,9 @@ from turnwise.serve.schemas import (
     Texts,
     json_response,
     make_router,
-    response_schema,
 )
 
 router = make_router("intents")
-
-#: The numbers of examples per intent, and the target false rejection rate; null: the classifier never abstains.
-#: `pending` is everywhere the number of examples that were added or removed, but that predictions do not take into
-#: account yet; `failure` says why the last recalibration failed, null: it did not.
-_IntentCount: Any = response_schema("IntentCount", intent=str, examples=int)
-IntentList = response_schema(
-    "IntentList",
-    intents=list[_IntentCount],
-    out_of_scope=int,
-    head=str,
-    false_rejection=float | None,
-    pending=int,
-    failure=str | None,
-)
-Predictions = response_schema("Predictions", predictions=list[Decision], pending=int)
-ExampleList = response_schema("ExampleList", intent=str, examples=list[str])
-AddedExamples = response_schema("AddedExamples", added=int, intents=int, pending=int)  # new examples, and all intents
-RemovedExamples = response_schema("RemovedExamples", removed=int, pending=int)
 
 _WAIT = Field(False, description="Whether to respond only when predictions take the change into account.")
 

@@ -8,9 +8,10 @@ from fastapi import Query, Request, Response
 from pydantic import Field
 from pydantic_core import to_json
 
-from turnwise.assist.labelling.labelling import LabelGroup, Labelling, Question
+from turnwise.assist.labelling.labelling import Labelling
 from turnwise.serve.errors import configured, error_responses, text_response
 from turnwise.serve.models import LoadedModels
+from turnwise.serve.responses import FitResponse, LabelState, MapBody, QuestionList
 from turnwise.serve.schemas import (
     AS_INTEGER,
     Context,
@@ -20,7 +21,6 @@ from turnwise.serve.schemas import (
     StrictModel,
     json_response,
     make_router,
-    response_schema,
 )
 
 router = make_router("map", "/map")
@@ -29,29 +29,6 @@ _Group = Annotated[int, Field(ge=0, le=2**31 - 1, description="The number of a g
 _Row = Annotated[int, Field(ge=0, le=2**31 - 1, description="The row of an utterance, from 0."), AS_INTEGER]
 
 _CHANGE_ERRORS = error_responses(404, 409)
-
-QuestionList = response_schema("QuestionList", questions=list[Question])
-FitResponse = response_schema("FitResponse", intents=int, examples=int, folder=str)
-
-
-class LabelState(StrictModel):
-    """The current labels; lists have one value per utterance."""
-
-    groups: list[int] = Field(description="The group of each utterance; -1: none.")
-    labels: list[str | None]
-    clusters: list[LabelGroup]
-    changes: int
-    can_undo: bool
-    can_redo: bool
-
-
-class MapBody(LabelState):
-    """A map with its labels."""
-
-    points: list[list[float]]
-    texts: list[str]
-    counts: list[int]
-    new: list[bool] | None
 
 
 @router.get("", response_model=MapBody, responses=error_responses(404))

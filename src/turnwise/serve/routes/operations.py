@@ -4,7 +4,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import Response
 from starlette.responses import HTMLResponse
@@ -16,7 +16,8 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.serve.errors import ServiceError, configured, error_responses, text_response, unavailable
 from turnwise.serve.models import REPORT, LoadedModels
 from turnwise.serve.observability import log
-from turnwise.serve.schemas import Context, EmptyBody, json_response, make_router, response_schema
+from turnwise.serve.responses import Overview, ReloadResponse, ServiceInfo, Status
+from turnwise.serve.schemas import Context, EmptyBody, json_response, make_router
 from turnwise.version import __version__
 
 router = make_router("operations")
@@ -29,32 +30,6 @@ _REPORT_POLICY = (
 
 #: Features that depend on a setting alone.
 _FEATURES = ("responses", "conversations", "reranker", "map", "report")
-
-#: The size of a vector is null while the model is loading.
-ServiceInfo = response_schema(
-    "ServiceInfo",
-    version=str,
-    model=str,
-    size=int | None,
-    **dict.fromkeys((*_FEATURES, "intents", "labelling", "needs_key"), bool),
-)
-#: Sizes of what is served; null: not served. The example is a text of the largest intent.
-_IntentsOverview: Any = response_schema(
-    "IntentsOverview", intents=int, examples=int, largest=str, largest_examples=int, example=str
-)
-_GroupOverview: Any = response_schema("GroupOverview", group=int, title=str, utterances=int)
-_MapOverview: Any = response_schema(
-    "MapOverview", texts=int, utterances=int, groups=int, named=int, largest=_GroupOverview | None
-)
-Overview = response_schema(
-    "Overview",
-    intents=_IntentsOverview | None,
-    answers=int | None,
-    conversations=int | None,
-    map=_MapOverview | None,
-)
-Status = response_schema("Status", status=Literal["ok", "ready"])
-ReloadResponse = response_schema("ReloadResponse", model=str, size=int, seconds=float)
 
 
 @router.get("/about", response_model=ServiceInfo)
