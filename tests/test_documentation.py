@@ -5,10 +5,9 @@ import dataclasses
 import json
 import pkgutil
 import re
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
 import click
-import pytest
 import yaml
 from typer.main import get_command
 
@@ -23,12 +22,17 @@ from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.recipe_files import packaged_recipes
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))
+}
+#: The log quotes commands and names as they were.
+CURRENT_PAGES = {name: text for name, text in PAGES.items() if name != "docs/log.md"}
 COMMANDS = get_command(app)
 
 
 def read(page: str) -> str:
-    return (DOCS / page).read_text(encoding="utf-8")
+    return PAGES[f"docs/{page}"]
 
 
 def test_every_data_set_is_listed() -> None:
@@ -84,54 +88,58 @@ def find_command(line: str) -> tuple[click.Command, list[str]]:
     return command, words
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_shown_commands_and_their_options_exist(page: Path) -> None:
-    if page.name == "log.md":
-        pytest.skip("the log quotes commands as they were")
-    for line in shown_commands(page.read_text(encoding="utf-8")):
-        command, words = find_command(line)
-        if hasattr(command, "commands"):
-            # only an option, an ellipsis or a placeholder may take the place of a command
-            assert not words or not re.fullmatch(r"[a-z][a-z-]*", words[0]), f"{line}: there is no {words[0]}"
-            continue
-        options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", " ".join(words)):
-            assert option in options | {"--help"}, f"{line}: there is no {option}"
+def check_command(line: str) -> None:
+    command, words = find_command(line)
+    if hasattr(command, "commands"):
+        # only an option, an ellipsis or a placeholder may take the place of a command
+        assert not words or not re.fullmatch(r"[a-z][a-z-]*", words[0]), f"there is no {words[0]}"
+        return
+    options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)} | {
+        "--help"
+    }
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", " ".join(words))) <= options
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_shown_recipes_and_their_keys_exist(page: Path) -> None:
-    if page.name == "log.md":
-        pytest.skip("the log quotes commands as they were")
-    for line in shown_commands(page.read_text(encoding="utf-8")):
-        words = line.split()[1:]
-        if words[0] == "train" and words[1] in packaged_recipes():
-            changes = re.findall(r"--set ([\w.-]+=[^\s`]+)", line)
-            load_recipe(words[1], [change for change in changes if not change.endswith("…")])
+def check_recipe(line: str) -> None:
+    words = line.split()[1:]
+    if words[0] == "train" and words[1] in packaged_recipes():
+        changes = re.findall(r"--set ([\w.-]+=[^\s`]+)", line)
+        load_recipe(words[1], [change for change in changes if not change.endswith("…")])
 
 
-def shown_blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}[^\n]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+def failures(check: Callable[[str], object], parts: Callable[[str], Iterable[str]], pages: dict[str, str]) -> list[str]:
+    """Return the parts of all pages that a check refuses, with the reason."""
+    refused = []
+    for page, text in pages.items():
+        for part in parts(text):
+            try:
+                check(part)
+            except Exception as error:
+                refused.append(f"{page}: {part}: {error!r}")
+    return refused
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_code_blocks_can_be_parsed(page: Path) -> None:
-    for block in shown_blocks(page, "python"):
-        ast.parse(block)
-    for block in shown_blocks(page, "yaml"):
-        yaml.safe_load(block)
-    for block in shown_blocks(page, "json"):
-        for line in block.splitlines():
-            json.loads(line)
+def test_shown_commands_with_their_options_and_recipes_exist() -> None:
+    assert failures(check_command, shown_commands, CURRENT_PAGES) == []
+    assert failures(check_recipe, shown_commands, CURRENT_PAGES) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_modules_and_names_exist(page: Path) -> None:
-    if page.name == "log.md":
-        pytest.skip("the log quotes names as they were")
-    text = page.read_text(encoding="utf-8")
+def test_code_blocks_can_be_parsed() -> None:
+    def blocks(language: str) -> Callable[[str], list[str]]:
+        return re.compile(rf"^```{language}[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL).findall
+
+    assert failures(ast.parse, blocks("python"), PAGES) == []
+    assert failures(yaml.safe_load, blocks("yaml"), PAGES) == []
+    assert failures(lambda block: [json.loads(line) for line in block.splitlines()], blocks("json"), PAGES) == []
+
+
+def named_objects(text: str) -> list[str]:
+    """Return the dotted names of turnwise in a text, and the names that its code imports from it."""
     names = set(re.findall(r"\bturnwise(?:\.[A-Za-z_]\w*)+", text)) - {"turnwise.json", "turnwise.yaml"}
     for module, imported in re.findall(r"from (turnwise[\w.]*) import ([\w, ]+)", text):
         names |= {f"{module}.{name.strip()}" for name in imported.split(",")}
-    for name in sorted(names):
-        pkgutil.resolve_name(name)
+    return sorted(names)
+
+
+def test_modules_and_names_exist() -> None:
+    assert failures(pkgutil.resolve_name, named_objects, CURRENT_PAGES) == []
