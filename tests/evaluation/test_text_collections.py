@@ -13,7 +13,7 @@ from turnwise import import_corpus
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
 from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.intents import load_intents
-from turnwise.evaluation.text_collections import open_text_collection
+from turnwise.evaluation.leakage import open_text_collection
 
 DATA = os.environ.get("TURNWISE_DATA")
 

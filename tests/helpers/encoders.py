@@ -1,10 +1,36 @@
-"""Encoders whose vectors a test can compute: random ones, equal for equal texts, and constant ones."""
+"""Encoders whose vectors a test can compute: by a function of the text, random ones, and constant ones."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+
+class TextEncoder:
+    """Unit vectors by a function of the text; that of a conversation is its turns' texts, joined by spaces.
+
+    Attributes:
+        inputs: every input, in order.
+        encoded: their texts.
+    """
+
+    def __init__(self, vector: Callable[[str], npt.ArrayLike], max_length: int):
+        """`max_length`: what every call must ask for."""
+        self.vector, self.max_length = vector, max_length
+        self.inputs: list[object] = []
+        self.encoded: list[str] = []
+
+    def encode(
+        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        assert normalise and max_length == self.max_length
+        texts = [item if isinstance(item, str) else " ".join(turn.text for turn in item) for item in inputs]
+        self.inputs += inputs
+        self.encoded += texts
+        vectors = np.array([self.vector(text) for text in texts], np.float32)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 class RandomEncoder:

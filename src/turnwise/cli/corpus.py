@@ -161,7 +161,7 @@ def overlap_command(
     from dataclasses import asdict
 
     from turnwise.corpus.overlap.overlap import find_overlaps
-    from turnwise.evaluation.text_collections import open_text_collection
+    from turnwise.evaluation.leakage import open_text_collection
 
     overlaps = find_overlaps([open_text_collection(name, data) for name in names], examples)
     show([asdict(overlap) for overlap in overlaps], *map(_overlap_block, overlaps), as_json=as_json)
@@ -207,7 +207,7 @@ def decontaminate_command(
     Example: `turnwise corpus decontaminate stores/massive --against hwu64:test --data data --out stores/massive-clean`
     """
     from turnwise.corpus.overlap.overlap import decontaminate_store
-    from turnwise.evaluation.text_collections import open_text_collection
+    from turnwise.evaluation.leakage import open_text_collection
 
     collections = [open_text_collection(name, data) for name in against]
     with progress_bar() as progress:

@@ -16,6 +16,6 @@ def normalise_text(text: str) -> str:
     return text.strip().lower()
 
 
-def tokenise_words(text: str, *, lower: bool = True) -> list[str]:
-    """Return the words of a text: runs of letters, digits and underscores, and every punctuation mark by itself."""
-    return _WORD.findall(text.casefold() if lower else text)
+def tokenise_words(text: str) -> list[str]:
+    """Return the case-folded words of a text: runs of letters, digits and underscores, and every punctuation mark."""
+    return _WORD.findall(text.casefold())

@@ -20,9 +20,8 @@ from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks import fine_tuning
 from turnwise.evaluation.tasks.coherence import coherence, coherence_heads
 from turnwise.evaluation.tasks.compression import compressed_geometry, compressed_intents
-from turnwise.evaluation.tasks.geometry import geometry
+from turnwise.evaluation.tasks.geometry import geometry, isotropy
 from turnwise.evaluation.tasks.intents import logistic_intents, nearest_intents, prototype_intents
-from turnwise.evaluation.tasks.isotropy import isotropy
 from turnwise.evaluation.tasks.out_of_scope import detect_out_of_scope
 from turnwise.evaluation.tasks.probing import probe_actions, probe_inference
 from turnwise.evaluation.tasks.responses import rank_answers, rank_responses, rerank, rerank_adversarial

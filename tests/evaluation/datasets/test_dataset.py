@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, QUESTION_DATASETS
@@ -18,6 +19,7 @@ from turnwise.evaluation.datasets.retrieval import retrieval_datasets
 from turnwise.evaluation.datasets.sentence_pairs import SIMILARITY_DATASETS, TRIPLET_DATASETS
 
 DATA = os.environ.get("TURNWISE_DATA")
+BROKEN_FILES = Path(__file__).with_name("broken_files.yaml")
 KINDS: dict[str, dict[str, Dataset[Any]]] = {
     "candidates": dict(CANDIDATE_DATASETS),
     "questions": dict(QUESTION_DATASETS),
@@ -109,158 +111,18 @@ def test_the_sample_world_has_every_kind(kind: str, world: Path) -> None:
 
 #: Whose JSON files are one array; all other files may be empty.
 ARRAYS = ("dstc7_ubuntu", "dstc2", "gsim", "ci_tod")
-CALENDAR = '[{"dialogue": [{"turn": "driver", "utterance": "when is it?"}], "scenario": {"qi": "0", "hi": "%s"}}]'
-
-#: Of each layout: a file, what is wrong in it, and what is said about it.
-BROKEN = [
-    (
-        "candidates",
-        "ubuntu_v1",
-        "test.txt",
-        "1\tonly a response\n",
-        r"test\.txt, line 1: expected 0 or 1, at least one turn",
-    ),
-    (
-        "candidates",
-        "ubuntu_v1",
-        "test.txt",
-        "1\ta\tb\n0\ta\tc\n",
-        r"test\.txt, line 1: expected a context with 10 candidates, not 2",
-    ),
-    ("candidates", "ubuntu_v1", "test.txt", "".join(f"{int(not i)}\t \tb{i}\n" for i in range(10)), "all empty"),
-    (
-        "candidates",
-        "ubuntu_v2",
-        "test.csv",
-        "Context,Utterance\na,b\n",
-        r"test\.csv, line 2: .*'Ground Truth Utterance' is missing",
-    ),
-    (
-        "candidates",
-        "dailydialog_plusplus",
-        "test.json",
-        '{"context": ["a"]}\n',
-        r"test\.json, line 1: .*'positive_responses' is missing",
-    ),
-    ("candidates", "dailydialog_plusplus", "test.json", "{", r"test\.json, line 1: not valid JSON"),
-    (
-        "candidates",
-        "dailydialog_plusplus",
-        "dev.json",
-        '{"context": "abc", "positive_responses": ["a"], "random_negative_responses": ["b"]}',
-        r"dev\.json, line 1: .*expected a list of texts, not 'abc'",
-    ),
-    ("candidates", "dstc7_ubuntu", "ubuntu_test_subtask_1.json", '[{"example-id": 7}]', r"line 1: .*'7' is missing"),
-    (
-        "candidates",
-        "dstc7_ubuntu",
-        "ubuntu_responses_subtask_1.tsv",
-        "1\tid\n",
-        "line 1: expected 3 fields by tabs, not 2",
-    ),
-    (
-        "candidates",
-        "irc_ubuntu",
-        "test/x.annotation.txt",
-        "1 9 -\n",
-        r"x\.annotation\.txt, line 1: .*the log has 0 lines",
-    ),
-    (
-        "candidates",
-        "irc_ubuntu",
-        "test/x.annotation.txt",
-        "one 9 -\n",
-        r"x\.annotation\.txt, line 1: .*invalid literal",
-    ),
-    ("candidates", "irc_ubuntu", "test/y.annotation.txt", "", r"y\.annotation\.txt: its log y\.ascii\.txt is missing"),
-    (
-        "questions",
-        "amazonqa",
-        "amazonqa_x/qa_x.json",
-        "{'question': 'a'}\n",
-        r"qa_x\.json, line 1: .*'answer' is missing",
-    ),
-    ("questions", "amazonqa", "amazonqa_x/qa_x.json", "{'question': 'a', 'answer': ''}\n", "line 1: the text is empty"),
-    ("questions", "amazonqa", "amazonqa_x/qa_x.json", "import os\n", "line 1: .*nor is it a Python literal"),
-    (
-        "actions",
-        "gsim",
-        "data.json",
-        '[{"dialogue_id": "a", "data_split": "test"}]',
-        r"data\.json, line 1: .*'turns' is missing",
-    ),
-    ("actions", "dstc2", "DERIVED_system_acts.jsonl", '{"original_id": "a"}', "line 1: .*'system_turns' is missing"),
-    (
-        "inference",
-        "ci_tod",
-        "calendar_test.json",
-        CALENDAR % "2",
-        r"calendar_test\.json, line 1: .*expected '0' or '1', not '2'",
-    ),
-    (
-        "inference",
-        "ci_tod",
-        "calendar_test.json",
-        (CALENDAR % "0").replace("driver", "dog"),
-        "line 1: .*'dog' is missing",
-    ),
-    (
-        "inference",
-        "decode",
-        "test.jsonl",
-        '{"is_contradiction": "no", "turns": []}',
-        "line 1: .*expected true or false, not 'no'",
-    ),
-    (
-        "inference",
-        "decode",
-        "test.jsonl",
-        '{"is_contradiction": false, "turns": []}',
-        "line 1: .*the dialogue has no turns",
-    ),
-    (
-        "inference",
-        "decode_pairs",
-        "decode_prosecco_size_df.tsv",
-        "seg1\tseg2\tlabel\na\tb\t7\n",
-        "line 2: .*expected '0' or '1', not '7'",
-    ),
-    (
-        "similarity",
-        "stsb",
-        "sts-test.csv",
-        "genre\tfile\tyear\t1\thigh\ta\tb\n",
-        r"sts-test\.csv, line 1: .*could not convert",
-    ),
-    ("similarity", "sick", "SICK_trial.txt", "1\ta\tb\n", r"SICK_trial\.txt, line 1: expected 4 fields by tabs, not 3"),
-    ("similarity", "sts14", "a.test.tsv", "1.0\ta\t \n", r"a\.test\.tsv, line 1: .*expected a text, not ' '"),
-    ("similarity", "dsts_ecd", "dev/sts.txt", "1\ta\n", r"sts\.txt, line 1: expected 3 fields by tabs, not 2"),
-    ("retrieval", "retrieval_ecd", "test/select.txt", "0\ta\t\t5\t0\n", r"select\.txt, line 1: .*'5' is missing"),
-    (
-        "retrieval",
-        "retrieval_ecd",
-        "test/select.txt",
-        "0\ta\t\t\t\n0\tb\t\t\t\n",
-        r"select\.txt, line 2: the id '0' occurs twice",
-    ),
-    (
-        "triplets",
-        "snli",
-        "test.tsv",
-        "premise\thypothesis\tlabel\na\tb\t3\n",
-        r"test\.tsv, line 2: .*expected '0' or '1' or '2', not '3'",
-    ),
-    (
-        "triplets",
-        "mnli",
-        "multinli_1.0_dev_matched.jsonl",
-        '{"sentence1": "a", "gold_label": "neutral"}',
-        "'sentence2' is missing",
-    ),
-]
 
 
-@pytest.mark.parametrize(("kind", "name", "file", "content", "message"), BROKEN)
+@pytest.mark.parametrize(
+    ("kind", "name", "file", "content", "message"),
+    [
+        (kind, name, *broken.values())
+        for kind, datasets in yaml.safe_load(BROKEN_FILES.read_text("utf-8")).items()
+        if kind in KINDS
+        for name, files in datasets.items()
+        for broken in files
+    ],
+)
 def test_a_line_that_does_not_fit_is_named(
     kind: str, name: str, file: str, content: str, message: str, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ from turnwise.evaluation.probe import make_probe
 from turnwise.papers.suites import PAPER_SUITES
 
 DATA = os.environ.get("TURNWISE_DATA")
+HERE = Path(__file__).parent
 real = pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
 
 KNOWN = [
@@ -80,62 +82,11 @@ def massive(partition: str, text: str, annotation: str, locale: str = "en-US", *
     return record | {"utt": text, "annot_utt": annotation} | changes
 
 
+@cache
 def layouts() -> dict[str, dict[str, str]]:
-    """Small data sets of made-up texts, each as its authors lay theirs out: path → content."""
-    clinc = {"train": [["fly me away", "fly"]], "val": [["a flight", "fly"]], "test": [["to fly", "fly"]]}
-    clinc |= {"oos_train": [["green is red", "oos"]], "oos_val": [], "oos_test": [["why so", "oos"], ["eh", "oos"]]}
-    table = 'text,category\n"lost, my card",card\nnew pin,pin\n'
-    fold = (
-        FOLD_HEADER + '7;lamp;on;"light in the [place : red  room] [date: now]";"light in the red  room now";"Light!"\n'
-    )
-    tagged = {
-        "seq.in": "fly to new york  today \nhello\n",
-        "seq.out": "O O B-city I-city B-date \nO\n",
-        "label": "fly\nfly#greet\n",
-    }
-    spans = [{"text": "Put "}, {"text": "a lamp ", "entity": "thing"}, {"text": "there. "}]
-    thing = {"name": "thing", "value": "lamp", "start": 2, "end": 6}
-    record = {
-        "text": "a lamp please",
-        "intent": "order",
-        "domain": "shop",
-        "slots": [thing],
-        "template": "a {thing} please",
-    }
-    outside = {"text": "what is love", "intent": OUT_OF_SCOPE, "slots": [], "template": "what is love"}
-    made = {
-        f"clinc150{kind}": {f"clinc150_oos/data/data_{file}.json": json.dumps(clinc)} for kind, file in CLINC.items()
-    }
-    return made | {
-        "banking77": {f"banking77/banking_data/{split}.csv": table for split in ("train", "test")},
-        "hwu64": {f"hwu64/dialoglue_csv/{split}.csv": table for split in ("train", "val", "test")},
-        "hwu64_kfold": {f"{FOLD}/trainset/lamp_on.csv": fold, f"{FOLD}/testset/csv/lamp_on.csv": fold},
-        **{
-            name: {
-                f"{name}_slotgated/data/{name}/{split}/{file}": content
-                for split in ("train", "valid", "test")
-                for file, content in tagged.items()
-            }
-            for name in ("snips", "atis")
-        },
-        "snips_original": {
-            f"{ENGINES}/{intent}/{file.format(intent)}.json": json.dumps({intent: [{"data": spans}]})
-            for intent in SNIPS
-            for file in ("train_{}_full", "validate_{}")
-        },
-        "massive": {
-            "massive_1.1/data/en-US.jsonl": lines(
-                *(
-                    massive(partition, "light the hall", "light the [place : hall]")
-                    for partition in ("train", "dev", "test")
-                )
-            )
-        },
-        "sample": {f"intents/{split}.jsonl": lines(record, outside) for split in ("train", "valid", "test")},
-    }
-
-
-CLINC = {"": "full", "_small": "small", "_imbalanced": "imbalanced", "_oos_plus": "oos_plus"}
+    """Return small data sets of made-up texts, each as its authors lay theirs out: contents by path."""
+    found: dict[str, dict[str, str]] = yaml.safe_load((HERE / "intent_layouts.yaml").read_text("utf-8"))
+    return found
 
 
 def lay(data: Path, files: dict[str, str]) -> None:
@@ -173,7 +124,7 @@ def fill_template(template: str, values: Sequence[str]) -> str:
 
 
 EXPECTED = {
-    **{f"clinc150{kind}": [IntentUtterance("fly me away", "fly")] for kind in CLINC},
+    **{name: [IntentUtterance("fly me away", "fly")] for name in KNOWN if name.startswith("clinc150")},
     **{
         name: [IntentUtterance("lost, my card", "card"), IntentUtterance("new pin", "pin")]
         for name in ("banking77", "hwu64")
@@ -567,101 +518,14 @@ def test_the_probe_measures_a_store(tmp_path: Path) -> None:
 # --- what does not fit
 
 
-ATIS = "atis_slotgated/data/atis/valid"
-CLINC_FILE = "clinc150_oos/data/data_full.json"
-BANKING = "banking77/banking_data/test.csv"
-PLAY = f"{ENGINES}/PlayMusic/train_PlayMusic_full.json"
-LOCALE = "massive_1.1/data/en-US.jsonl"
-SLOT = {"name": "x", "value": "ab", "start": 0, "end": 2}
-
-
 @pytest.mark.parametrize(
     ("name", "path", "content", "message"),
     [
-        ("banking77", BANKING, "a,b\n1,2\n", "line 2: .*'text' is missing"),
-        ("banking77", BANKING, "", "there is no utterance in its test split"),
-        ("banking77", BANKING, "text,category\na,b\nc\n", "line 3: .*'category' must be a non-blank string"),
-        ("banking77", BANKING, "text,category\na,b,c\n", "line 2: 3 cells under 2 columns"),
-        ("banking77", BANKING, 'text,category\na,b\n"c\n', "line 3: .*unexpected end of data"),
-        ("banking77", BANKING, "text,category\n ,b\n", "line 2: .*'text' must be a non-blank string"),
-        ("banking77", BANKING, "text,category\na,\n", "line 2: .*'category' must be a non-blank string"),
-        ("banking77", BANKING, "text,category\n\ud83c,b\n", "line 2: byte 0xed is not utf-8"),
-        ("clinc150", CLINC_FILE, "{", "line 1: not valid JSON from here on"),
-        ("clinc150", CLINC_FILE, "[]", r"line 1: .*expected a JSON object"),
-        ("clinc150", CLINC_FILE, '{"train": [["a", "b"], ["c"]]}', r"line 1: train/2: .*\[text, intent\] is expected"),
-        ("clinc150", CLINC_FILE, '{"train": [["a", 1]]}', "line 1: train/1: "),
-        ("clinc150", CLINC_FILE, '{"train": [["a", "b"]]}', "there is no out-of-scope utterance in its train split"),
-        (
-            "hwu64_kfold",
-            f"{FOLD}/trainset/b.csv",
-            FOLD_HEADER + "1;a;b;x [y;x y;\n",
-            r"line 2: .*slots must be marked as",
-        ),
-        (
-            "hwu64_kfold",
-            f"{FOLD}/trainset/b.csv",
-            FOLD_HEADER + "1;a;b;x [d : y];x z;\n",
-            "line 2: .*different words",
-        ),
-        (
-            "hwu64_kfold",
-            f"{FOLD}/trainset/b.csv",
-            FOLD_HEADER + "1;a;b;x [d : ];x;\n",
-            "line 2: .*the slot 'd' has no value",
-        ),
-        (
-            "hwu64_kfold",
-            f"{FOLD}/trainset/b.csv",
-            FOLD_HEADER + "1;a;b;x [ : y];x y;\n",
-            "line 2: .*a slot has no name",
-        ),
-        ("atis", f"{ATIS}/label", "fly\n", "line 2: seq.in, seq.out and label end in lines 2, 2, 1"),
-        ("atis", f"{ATIS}/label", "fly\n\n", "line 2: .*an utterance and, in the same line of label, its intent"),
-        ("atis", f"{ATIS}/seq.out", "O O B-city I-city B-date \nO O\n", "line 2: .*1 words but 2 slot tags"),
-        (
-            "atis",
-            f"{ATIS}/seq.out",
-            "O O B-city I-city city\nO\n",
-            "line 1: .*the slot tag must be O, B-NAME or I-NAME, got 'city'",
-        ),
-        (
-            "snips_original",
-            PLAY,
-            '{"RateBook": []}',
-            "the whole file: a list of utterances is expected under 'PlayMusic'",
-        ),
-        ("snips_original", PLAY, '{"PlayMusic": [{}]}', "entry 1: a record with 'data'"),
-        ("snips_original", PLAY, '{"PlayMusic": [{"data": []}]}', "entry 1: the text is empty"),
-        ("snips_original", PLAY, '{"PlayMusic": [{"data": [{"words": "a"}]}]}', "entry 1: a piece has a 'text'"),
-        (
-            "snips_original",
-            PLAY,
-            '{"PlayMusic": [{"data": [{"text": "a", "entity": 1}]}]}',
-            "entry 1: a piece has a 'text'",
-        ),
-        ("massive", LOCALE, "", "there is no utterance in its train split"),
-        ("massive", LOCALE, lines([]), "line 1: not the expected layout"),
-        ("massive", LOCALE, lines(massive("train", "a", "a", "de-DE")), "line 1: .*the locale is 'de-DE'"),
-        (
-            "massive",
-            LOCALE,
-            lines(massive("weekend", "a", "a")),
-            "line 1: .*the partition must be train, dev or test, got 'weekend'",
-        ),
-        ("massive", LOCALE, lines(massive("train", "a", "a", intent=None)), "line 1: .*'intent'"),
-        (
-            "massive",
-            LOCALE,
-            lines(massive("train", "a b", "a")),
-            "line 1: .*the annotation and the text .* have different words",
-        ),
-        ("massive", LOCALE, lines(massive("train", "a", "a")), "there is no utterance in its test split"),
-        ("sample", "intents/test.jsonl", lines({"text": "a", "intent": "b"}), "line 1: .*'slots' is missing"),
-        (
-            "sample",
-            "intents/test.jsonl",
-            lines({"text": "a", "intent": "b", "slots": [SLOT]}),
-            "line 1: .*offsets 0:2 enclose 'a'",
+        ("banking77", "banking77/banking_data/test.csv", "text,category\n\ud83c,b\n", "line 2: byte 0xed is not utf-8"),
+        *(
+            (name, *broken.values())
+            for name, files in yaml.safe_load((HERE / "broken_files.yaml").read_text("utf-8"))["intents"].items()
+            for broken in files
         ),
     ],
 )

@@ -6,7 +6,6 @@ How questions are sampled, the scores of perfect and of guessing models, and whi
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 from torch import nn
 
+from tests.helpers.encoders import TextEncoder
 from turnwise import evaluate
 from turnwise.core.errors import DatasetError, EvaluationError
 from turnwise.core.progress import Progress, silent
@@ -206,15 +206,6 @@ def gaps_by(rank: Callable[[str], int]) -> Callable[[list[str], str], list[float
     return head
 
 
-def test_the_metrics_of_an_order_computed_by_hand() -> None:
-    """A head that has everything said backwards gets no pair, and the opposite order."""
-    backwards = Reader({"insertion": gaps_by(lambda text: -int(text[1:]))})
-    actual = values(coherence(backwards, EXAMPLES, "toy"))
-    assert actual["order, re-ranker", "adjacent pairs"] == 0
-    assert actual["order, re-ranker", "Kendall's τ"] == -1
-    assert not any(setting.startswith(("misfit", "predecessor")) for setting, _ in actual)
-
-
 @settings(deadline=None)
 @given(st.integers(2, 5).flatmap(lambda size: st.permutations(range(size))))
 def test_the_order_is_measured_as_by_scipy(turn_texts: list[int]) -> None:
@@ -240,14 +231,11 @@ def test_equal_turns_are_not_held_against_a_model() -> None:
     assert actual["order, re-ranker", "adjacent pairs"] >= 1 / 2
 
 
-class Topics:
-    """An encoder that sees topics alone, and notes how long texts may be."""
+class Topics(TextEncoder):
+    """Distinguishes topics only."""
 
-    def encode(
-        self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> npt.NDArray[np.float32]:
-        assert normalise and max_length == 128
-        return np.array([[text[0] == letter(topic) for topic in range(8)] for text in inputs], np.float32)
+    def __init__(self) -> None:
+        super().__init__(lambda text: [text[0] == letter(topic) for topic in range(8)], max_length=128)
 
 
 def test_an_encoder_finds_the_misfit_by_its_neighbours() -> None:
@@ -270,31 +258,6 @@ def test_an_encoder_finds_the_misfit_by_its_neighbours() -> None:
             means.append(sum(other == turn_texts[place] for other in near) / len(near))
         others = means[: puzzle.inserted_at] + means[puzzle.inserted_at + 1 :]
         assert right == (means[puzzle.inserted_at] < min(others))
-
-
-def test_guesses_get_what_chance_says() -> None:
-    random = np.random.default_rng(7)
-    guess = Reader(
-        {
-            "insertion": lambda turn_texts, _: random.normal(size=len(turn_texts) + 1).tolist(),
-            "deletion": lambda turn_texts, _: random.normal(size=len(turn_texts)).tolist(),
-            "search": lambda turn_texts, _: random.normal(size=len(turn_texts)).tolist(),
-        }
-    )
-    examples = [
-        Candidates((f"{number} a", f"{number} b", f"{number} c"), (f"{number} d",), (True,)) for number in range(400)
-    ]
-    actual = values(coherence(guess, examples, "toy"))
-    for setting, metric in (
-        ("misfit", "accuracy"),
-        ("place", "accuracy"),
-        ("predecessor", "accuracy"),
-        ("order", "adjacent pairs"),
-    ):
-        assert actual[f"{setting}, re-ranker", metric] == pytest.approx(
-            actual[f"{setting}, re-ranker", "chance"], abs=0.08
-        )
-    assert actual["order, re-ranker", "Kendall's τ"] == pytest.approx(0, abs=0.08)
 
 
 def test_data_without_another_dialogue_is_refused() -> None:

@@ -141,11 +141,10 @@ def test_too_few_pairs_are_refused(encoder: Encoder) -> None:
         fine_tuned_responses(encoder, [("a", "b")] * 39, "toy", shots=(10,))
 
 
-@pytest.mark.parametrize("roles", [True, False])
-def test_actions_are_learnt(encoder: Encoder, roles: bool) -> None:
+def test_actions_are_learnt(encoder: Encoder) -> None:
     vocabulary = len(encoder.backbone.tokenizer)
     chosen = replace(ACTIONS, batch_size=4, **QUICK)
-    micro, macro = fine_tuned_actions(encoder, action_data(), shots=(10,), seeds=2, settings=chosen, roles=roles)
+    micro, macro = fine_tuned_actions(encoder, action_data(), shots=(10,), seeds=2, settings=chosen)
     assert micro.key == ("actions", "toy", "10-shot fine-tuned", "Micro F1")
     assert macro.metric == "Macro F1"
     assert micro.evidence.shape == (2, 40, 2)
@@ -156,10 +155,7 @@ def test_actions_are_learnt(encoder: Encoder, roles: bool) -> None:
     assert len(encoder.backbone.tokenizer) == vocabulary
 
 
-@pytest.mark.parametrize(("roles", "expected"), [(True, ["[SYS]", "[USR]", "[USR]"]), (False, ["[SEP]", "[SEP]"])])
-def test_turns_stand_behind_their_speakers(
-    encoder: Encoder, monkeypatch: pytest.MonkeyPatch, roles: bool, expected: list[str]
-) -> None:
+def test_turns_stand_behind_their_speakers(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is too long loses its head."""
     seen: list[list[str]] = []
 
@@ -167,27 +163,27 @@ def test_turns_stand_behind_their_speakers(
         seen.extend(copied.backbone.tokenizer.convert_ids_to_tokens(sequence) for (sequence,) in examples)
 
     monkeypatch.setattr(fine_tuning, "fine_tune", reading)
-    fine_tuned_actions(encoder, action_data(), shots=(3,), seeds=1, roles=roles)
+    fine_tuned_actions(encoder, action_data(), shots=(3,), seeds=1)
     assert seen
     for tokens in seen:
-        assert sorted(token for token in tokens[1:-1] if token in ("[SYS]", "[USR]", "[SEP]")) == expected
+        assert sorted(token for token in tokens[1:-1] if token in ("[SYS]", "[USR]", "[SEP]")) == [
+            "[SYS]",
+            "[USR]",
+            "[USR]",
+        ]
     whole = seen[0]
     seen.clear()
-    fine_tuned_actions(
-        encoder, action_data(), shots=(3,), seeds=1, roles=roles, settings=replace(ACTIONS, max_length=6)
-    )
+    fine_tuned_actions(encoder, action_data(), shots=(3,), seeds=1, settings=replace(ACTIONS, max_length=6))
     assert seen[0] == [whole[0], *whole[-5:]]
 
 
-def test_only_last_examples_count_unless_all_are_requested(encoder: Encoder) -> None:
+def test_only_last_examples_count(encoder: Encoder) -> None:
     quick = replace(ACTIONS, steps=1)
     data = action_data(last=False)
     with pytest.raises(DatasetError, match="no test example that is the last"):
         fine_tuned_actions(encoder, data, settings=quick)
     half = replace(data, train=action_data().train, test=data.test[:20] + action_data().test[20:])
     assert fine_tuned_actions(encoder, half, shots=(2,), seeds=1, settings=quick)[0].evidence.shape == (1, 20, 2)
-    everything = fine_tuned_actions(encoder, half, shots=(2,), seeds=1, settings=quick, last_only=False)
-    assert everything[0].evidence.shape == (1, 40, 2)
 
 
 labelled = st.lists(st.lists(st.sampled_from("abcd"), max_size=3, unique=True), min_size=1, max_size=60)
@@ -213,13 +209,6 @@ def test_few_shot_actions(actions: list[list[str]], shots: int, seed: int) -> No
     again = sample_few_shot(actions, shots, seed)
     assert np.array_equal(support, again[0])
     assert np.array_equal(validation, again[1])
-
-
-def test_single_labels_are_sampled_like_intents() -> None:
-    actions = [[label] for label in "aaaaabbbbbccc"]
-    support, validation = sample_few_shot(actions, 2, 3)
-    assert Counter(actions[row][0] for row in support) == {"a": 2, "b": 2, "c": 2}
-    assert Counter(actions[row][0] for row in validation) == {"a": 2, "b": 2, "c": 1}
 
 
 @settings(deadline=None)

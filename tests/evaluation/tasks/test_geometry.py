@@ -1,9 +1,7 @@
 """Uniformity and alignment against a double loop, and their intervals against a bootstrap of pairs."""
 
 import math
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +13,10 @@ from hypothesis import strategies as st
 from tests.helpers.encoders import ConstantEncoder, RandomEncoder
 from turnwise.core.dialogue import Slot
 from turnwise.core.errors import DatasetError
-from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, intent_datasets
+from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.tasks.geometry import geometry
 from turnwise.models.loading import FunctionEncoder
 
-DATA = os.environ.get("TURNWISE_DATA")
 UTTERANCES = st.lists(
     st.builds(IntentUtterance, st.text("abcd", min_size=1, max_size=3), st.sampled_from("xyz")), min_size=4, max_size=25
 )
@@ -109,13 +106,3 @@ def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
     encoder = FunctionEncoder(RandomEncoder().encode)
     for before, after in zip(geometry(encoder, one), geometry(encoder, two), strict=True):
         np.testing.assert_array_equal(before.evidence, after.evidence)
-
-
-@pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
-def test_a_real_test_split() -> None:
-    data = intent_datasets()["snips"].load(Path(str(DATA)))
-    uniformity, alignment = geometry(FunctionEncoder(RandomEncoder(size=32).encode), data)
-    # random vectors: as uniform as the sphere, and two of them 2 apart, intent or not
-    assert uniformity.row().n == len(data.test) == 700
-    assert uniformity.row().value < -3
-    assert alignment.row().value == pytest.approx(2, abs=0.05)

@@ -3,7 +3,6 @@
 Prototypes, neighbours and regression against plain statements.
 """
 
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,9 +16,10 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
-from turnwise.core.dialogue import Slot, Turn
+from tests.helpers.encoders import TextEncoder
+from turnwise.core.dialogue import Slot
 from turnwise.core.errors import DatasetError
-from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts, load_intents
+from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts
 from turnwise.evaluation.tasks import intents as module
 from turnwise.evaluation.tasks.intents import (
     encode_examples,
@@ -36,31 +36,20 @@ from turnwise.models.encoder import Encoder
 from turnwise.models.loading import load_model, postprocess_model, wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
 
-DATA = os.environ.get("TURNWISE_DATA")
 
-
-class Letters:
-    """An encoder that counts letters: slow thought, but vectors that a test can work out.
-
-    It records what it encodes.
-    """
+class Letters(TextEncoder):
+    """Counts letters."""
 
     def __init__(self) -> None:
-        self.encoded: list[str] = []
+        super().__init__(count_letters, max_length=64)
 
-    def encode(
-        self, inputs: Sequence[str | tuple[Turn]], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> npt.NDArray[np.float32]:
-        assert normalise
-        assert max_length == 64
-        texts = [item if isinstance(item, str) else item[0].text for item in inputs]
-        self.encoded += texts
-        return vectors(texts)
+
+def count_letters(text: str) -> list[float]:
+    return [text.count(letter) + 0.1 for letter in "abcdefgh"]
 
 
 def vectors(texts: Sequence[str]) -> npt.NDArray[np.float32]:
-    counts = np.array([[text.count(letter) + 0.1 for letter in "abcdefgh"] for text in texts], np.float32)
-    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+    return Letters().encode(texts, normalise=True, max_length=64)
 
 
 LETTERS = {"one": "aab", "two": "cdd", "three": "eef"}
@@ -159,32 +148,23 @@ def test_the_nearest_neighbour_is_scikit_learns() -> None:
     spread /= np.linalg.norm(spread, axis=1, keepdims=True)
     names = [f"text {number}" for number in range(140)]
 
-    class Spread:
-        def encode(
-            self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
-        ) -> npt.NDArray[np.float32]:
-            return spread[[int(text.split()[1]) for text in inputs]]
-
     labels = random.choice(["one", "two"], 140)
     rows = tuple(IntentUtterance(name, str(label)) for name, label in zip(names, labels, strict=True))
     data = IntentData("toy", rows[:100], (), rows[100:])
-    outcomes = nearest_intents(Spread(), data, neighbours=(1, 3, 5, 51))
+    outcomes = nearest_intents(
+        TextEncoder(lambda text: spread[int(text.split()[1])], 64), data, neighbours=(1, 3, 5, 51)
+    )
     assert [outcome.setting for outcome in outcomes] == ["1-NN", "3-NN", "5-NN", "51-NN"]
     for outcome, count in zip(outcomes, (1, 3, 5, 51), strict=True):
         predicted = KNeighborsClassifier(count, metric="cosine").fit(spread[:100], labels[:100]).predict(spread[100:])
         assert outcome.evidence[0].tolist() == (predicted == labels[100:]).tolist()
 
 
-class Scattered:
-    """An encoder whose vectors point anywhere: only equal texts are equally near."""
+class Scattered(TextEncoder):
+    """Vectors in any direction: only equal texts are equally near."""
 
-    def encode(
-        self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> npt.NDArray[np.float32]:
-        predicted = np.array(
-            [np.random.default_rng([ord(letter) for letter in text]).normal(size=6) for text in inputs]
-        )
-        return (predicted / np.linalg.norm(predicted, axis=1, keepdims=True)).astype(np.float32)
+    def __init__(self) -> None:
+        super().__init__(lambda text: np.random.default_rng([ord(letter) for letter in text]).normal(size=6), 64)
 
 
 rows = st.tuples(st.text("abc", min_size=1, max_size=2), st.sampled_from("xyz"))
@@ -196,8 +176,8 @@ def test_votes_equal_a_plain_statement(train: list[tuple[str, str]], query: tupl
     """Most votes, then the higher sum, then against the model; of equally near references wrong ones come first."""
     data = IntentData("toy", tuple(IntentUtterance(*row) for row in train), (), (IntentUtterance(*query),))
     (outcome,) = nearest_intents(Scattered(), data, neighbours=(count,))
-    encoded = Scattered().encode([query[0]])[0]
-    similarity = {text: float(Scattered().encode([text])[0] @ encoded) for text, _ in train}
+    encoded, *others = Scattered().encode([query[0], *(text for text, _ in train)], normalise=True, max_length=64)
+    similarity = {text: float(vector @ encoded) for (text, _), vector in zip(train, others, strict=True)}
     near = sorted(train, key=lambda row: (-similarity[row[0]], row[1] == query[1]))[:count]
     polls = {}
     for intent in "xyz":
@@ -240,10 +220,6 @@ def test_templates_are_references_too() -> None:
     assert sorted(encoder.encoded) == ["aaaa", "aaaab", "aaaac", "aaaad", "aaaa{SLOT}", "cc"]
     # of 6 references, the template of 'one' and its two utterances have 3 votes and lie nearer than the others'
     assert nearest_intents(Letters(), data, neighbours=(6,))[0].evidence.tolist() == [[1]]
-    alone = Letters()
-    (outcome,) = nearest_intents(alone, data, references="utterances")
-    assert outcome.setting == "1-NN, utterances only"
-    assert sorted(alone.encoded) == ["aaaa", "aaaab", "aaaac", "aaaad", "cc"]
 
 
 def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
@@ -267,7 +243,6 @@ def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
             return predicted + np.random.default_rng(0).normal(scale=1e-7, size=predicted.shape).astype(np.float32)
 
     tasks = (
-        lambda encoder, data: nearest_intents(encoder, data, references="utterances", neighbours=(1, 3)),
         lambda encoder, data: prototype_intents(encoder, data, seeds=2),
         logistic_intents,
     )
@@ -408,16 +383,3 @@ def test_a_tenth_of_each_intent_is_held_out(labels: list[str], seed: int) -> Non
     assert sorted([*kept, *held]) == list(range(len(labels)))
     predicted = Counter(labels[index] for index in held)
     assert predicted == Counter({label: max(1, count // 10) for label, count in counts.items() if count > 1})
-
-
-# ---- real data
-
-
-@pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
-def test_real_data_sets_keep_their_sizes_through_the_tasks() -> None:
-    clinc = load_intents("clinc150", Path(str(DATA)))
-    assert [outcome.evidence.shape for outcome in prototype_intents(Letters(), clinc, seeds=2)] == [(2, 4500)] * 4
-    encoder, snips = Letters(), load_intents("snips", Path(str(DATA)))
-    (outcome,) = nearest_intents(encoder, snips)
-    assert outcome.evidence.shape == (1, 700)
-    assert {each.template.text() for each in snips.train if each.template} <= set(encoder.encoded)

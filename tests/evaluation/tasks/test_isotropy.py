@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.encoders import ConstantEncoder, RandomEncoder
@@ -21,8 +21,8 @@ from turnwise import Turn, evaluate
 from turnwise.core.errors import DatasetError
 from turnwise.core.text import normalise_text
 from turnwise.evaluation.datasets.conversations import ConversationData, conversation_datasets
-from turnwise.evaluation.metrics import Outcome, lower_is_better
-from turnwise.evaluation.tasks.isotropy import (
+from turnwise.evaluation.metrics import Outcome
+from turnwise.evaluation.tasks.geometry import (
     MAX_TEXTS,
     MIN_TEXTS,
     AnsweredContext,
@@ -116,108 +116,11 @@ def test_equals_plain_numpy() -> None:
         )
 
 
-class Cloud(ConversationEncoder):
-    """Normal vectors, moved by an offset, and stretched along an axis."""
-
-    def __init__(self, size: int, offset: float = 0.0, stretch: float = 1.0):
-        super().__init__(size)
-        self.offset, self.stretch = offset, stretch
-
-    def vector(self, text: str) -> npt.NDArray[np.float32]:
-        vector = super().vector(text)
-        vector[0] *= self.stretch
-        vector[1] += self.offset
-        return vector
-
-
-def test_clouds_of_known_shape() -> None:
-    data = held(1500, 3)
-    even, moved, stretched = (
-        metric_values(isotropy(Cloud(32, *shape), data, windows=(2,))) for shape in ((), (32.0,), (0.0, 5.0))
-    )
-    squares = np.random.default_rng(0).normal(size=(20_000, 32)) ** 2 * np.array([25, *[1] * 31])
-    for setting in ("utterances", "contexts of 2 turns"):
-        assert even[setting, COSINE] == pytest.approx(0, abs=0.02)
-        assert even[setting, SHARE] == pytest.approx(100 / 32, abs=1)
-        # of a vector (offset, noise) the length is √(offset² + size) on the average
-        assert moved[setting, COSINE] == pytest.approx(32**2 / (32**2 + 32), abs=0.01)
-        # centring takes the offset away, and the direction of it: noise along it hardly turns a vector
-        assert moved[setting, SHARE] == pytest.approx(100 / 31, abs=1)
-        assert stretched[setting, COSINE] == pytest.approx(0, abs=0.02)
-        assert stretched[setting, SHARE] == pytest.approx(100 * (squares[:, 0] / squares.sum(1)).mean(), abs=2)
-
-
-class RotatedEncoder(ConversationEncoder):
-    """The same vectors rotated, and each scaled by a number of its own."""
-
-    def __init__(self, seed: int, least: float):
-        super().__init__()
-        random = np.random.default_rng(seed)
-        self.rotation = np.linalg.qr(random.normal(size=(self.size, self.size)))[0]
-        self.least = least
-
-    def vector(self, text: str) -> npt.NDArray[np.float32]:
-        return ((self.least + len(text)) * self.rotation @ super().vector(text)).astype(np.float32)
-
-
-@settings(deadline=None, max_examples=10)
-@given(st.integers(0, 1000), st.floats(1e-3, 1e3))
-def test_rotation_and_scale_do_not_matter(seed: int, least: float) -> None:
-    data = held(110, 4)
-    plain, turned = (
-        metric_values(isotropy(ConversationEncoder(), data)),
-        metric_values(isotropy(RotatedEncoder(seed, least), data)),
-    )
-    assert turned == pytest.approx(plain, abs=1e-3)
-
-
-class AnswerAttractedEncoder(ConversationEncoder):
-    """An encoder that draws contexts towards their answer."""
-
-    def __init__(self, data: ConversationData, strength: float):
-        super().__init__(16)
-        self.strength = strength
-        self.answers = {
-            text_of(context.turns): context.answer
-            for window in (1, 3)
-            for context in find_contexts(data.dialogues, window)
-        }
-
-    def vector(self, text: str) -> npt.NDArray[np.float32]:
-        answer = self.answers.get(text, text)
-        return (1 - self.strength) * super().vector(text) + self.strength * super().vector(answer)
-
-
-def test_contexts_with_a_shared_answer_can_be_nearer() -> None:
-    data = held(200, 4, ("yes", "no", "maybe", "thanks", "bye"))
-    free, sampled, fallen = (
-        metric_values(isotropy(AnswerAttractedEncoder(data, strength), data)) for strength in (0.0, 0.5, 1.0)
-    )
-    for setting in ("contexts of 1 turn", "contexts of 3 turns"):
-        assert free[setting, RELATIVE] == pytest.approx(1, abs=0.2)
-        assert sampled[setting, DISTANCE] < 0.7 * free[setting, DISTANCE]
-        assert sampled[setting, RELATIVE] < 0.75
-        assert fallen[setting, DISTANCE] == fallen[setting, RELATIVE] == 0
-    assert sampled["utterances", COSINE] > free["utterances", COSINE]
-
-
 def test_a_model_that_tells_nothing_apart_gains_nothing() -> None:
     actual = metric_values(isotropy(ConstantEncoder(), held()))
     for (_, metric), value in actual.items():
         expected = {COSINE: 1.0, SHARE: 100.0, DISTANCE: 0.0, RELATIVE: math.nan}[metric]
         assert value == pytest.approx(expected, nan_ok=True)
-
-
-def test_which_way_is_better() -> None:
-    assert lower_is_better(COSINE) and lower_is_better(SHARE)
-    assert not lower_is_better(DISTANCE) and not lower_is_better(RELATIVE)
-
-
-def test_intervals_contain_the_values() -> None:
-    for outcome in isotropy(ConversationEncoder(), held()):
-        row = outcome.row()
-        assert row.task == "geometry" and row.dataset == "toy" and row.runs == 1
-        assert row.low < row.value < row.high
 
 
 # ---- what is sampled

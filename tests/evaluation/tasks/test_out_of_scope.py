@@ -1,46 +1,32 @@
 """Out-of-scope detection against a plain statement of the paper's protocol and of the authors' code."""
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from sklearn.metrics import accuracy_score, recall_score, roc_auc_score, roc_curve
 
+from tests.helpers.encoders import TextEncoder
 from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.intents import (
     OUT_OF_SCOPE,
     IntentData,
     IntentUtterance,
     OutOfScopeTexts,
-    load_intents,
 )
 from turnwise.evaluation.metrics import Outcome, compute_per_run
 from turnwise.evaluation.tasks.intents import sample_few_shot
 from turnwise.evaluation.tasks.out_of_scope import detect_out_of_scope
 
-DATA = os.environ.get("TURNWISE_DATA")
 SEEDS = 4
 
 
-class RandomEncoder:
-    """An encoder of made-up vectors: around a centre for each intent, anywhere for the rest.
-
-    It records what it encodes.
-    """
+class RandomEncoder(TextEncoder):
+    """Vectors around a centre for each intent, and anywhere for the rest."""
 
     def __init__(self) -> None:
-        self.encoded: list[str] = []
-
-    def encode(
-        self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> npt.NDArray[np.float32]:
-        assert normalise
-        assert max_length == 64
-        self.encoded += inputs
-        return np.stack([vector(text) for text in inputs])
+        super().__init__(vector, max_length=64)
 
 
 def vector(text: str) -> npt.NDArray[np.float32]:
@@ -176,14 +162,6 @@ def test_the_authors_code() -> None:
             )
 
 
-def test_the_average_of_its_metrics() -> None:
-    for setting in {outcome.setting for outcome in detect_out_of_scope(RandomEncoder(), DATASET, seeds=2)}:
-        decisions = values(detect_out_of_scope(RandomEncoder(), DATASET, seeds=2), setting)
-        if "Ave." in decisions:
-            average = decisions.pop("Ave.")
-            assert average == pytest.approx(np.mean(list(decisions.values()), axis=0))
-
-
 def test_data_sets_that_do_not_do_say_so() -> None:
     without = IntentData("toy", rows(0, 3), (), rows(3, 5))
     with pytest.raises(DatasetError, match="toy has no out-of-scope utterances"):
@@ -194,22 +172,3 @@ def test_data_sets_that_do_not_do_say_so() -> None:
     single = IntentData("toy", rows(0, 1), (), rows(3, 5), OutOfScopeTexts(test=("none 1",)))
     with pytest.raises(DatasetError, match="toy has no second example of any intent"):
         detect_out_of_scope(RandomEncoder(), single)
-
-
-class Counted:
-    """A quick encoder for real texts."""
-
-    def encode(
-        self, inputs: Sequence[str], *, normalise: bool | None = None, max_length: int | None = None
-    ) -> npt.NDArray[np.float32]:
-        counts = np.array([[text.count(letter) + 0.1 for letter in "etaoinshr"] for text in inputs], np.float32)
-        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
-
-
-@pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
-def test_clinc150_has_the_papers_test_set() -> None:
-    """5,500 utterances, 1,000 of them out of scope."""
-    outcomes = detect_out_of_scope(Counted(), load_intents("clinc150", Path(str(DATA))), shots=(1,), seeds=2)
-    recall = next(outcome for outcome in outcomes if outcome.metric == "OOS-Recall")
-    assert recall.evidence.shape == (2, 5500, 2)
-    assert recall.evidence[0, :, 1].sum() == 1000

@@ -136,8 +136,6 @@ def fine_tuned_actions(
     shots: Sequence[int] = (10, 20),
     seeds: int = 5,
     settings: FineTuningSettings = ACTIONS,
-    roles: bool = True,
-    last_only: bool = True,
     progress: Progress = silent,
 ) -> list[Outcome]:
     """Compute micro and macro F1 of the next system actions, predicted from the history's newest tokens.
@@ -145,17 +143,15 @@ def fine_tuned_actions(
     An action is predicted if its sigmoid is above 0.5. Macro F1 is the mean over all actions of the data set; those
     that neither occur nor are predicted count as 0.
 
-    With `roles`, each turn follows [SYS] or [USR], as in the paper; without, turns are joined as the encoder joins
-    them, which for one with separators is what the authors' code does to all models but TOD-BERT. Training examples
-    are sampled from all turns; with `last_only` only the last example of each dialogue is tested. The sizes of the
-    paper's training and test sets fit only that.
+    Each turn follows [SYS] or [USR], as in the paper. Training examples are sampled from all turns, but only the last
+    example of each dialogue is tested: the sizes of the paper's training and test sets fit only that.
     """
     tuner = _FineTuner(encoder, settings)
-    if roles and tuner.encoder.style != "roles":
+    if tuner.encoder.style != "roles":
         tuner.add_role_tokens()
-    train, test = data.train, [example for example in data.test if example.last or not last_only]
+    train, test = data.train, [example for example in data.test if example.last]
     if not test:
-        raise DatasetError(f"{data.name} has no test example that is the last of its dialogue: mark some, or use all")
+        raise DatasetError(f"{data.name} has no test example that is the last of its dialogue: mark some")
     train_actions = [example.actions for example in train]
     train_tokens, test_tokens = (tuner.tokenise([example.turns for example in split]) for split in (train, test))
     targets = torch.from_numpy(binarise_labels(train_actions, data.actions)).to(tuner.device, torch.float32)

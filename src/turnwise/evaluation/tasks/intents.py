@@ -10,7 +10,7 @@ Nearest neighbours are TaDSE's: the whole training set, and its templates if it 
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -175,7 +175,6 @@ def nearest_intents(
     data: IntentData,
     *,
     neighbours: Sequence[int] = (1,),
-    references: Literal["both", "utterances"] = "both",
     include_out_of_scope: bool = True,
 ) -> list[Outcome]:
     """Compute the accuracy of the k nearest training examples, an outcome for each k.
@@ -183,14 +182,13 @@ def nearest_intents(
     The intent is that of most of the k; of several, the one with the higher sum of similarities. Remaining ties count
     as wrong, and of references that are equally near, those of wrong intents come first.
 
-    References are training utterances and their distinct templates, or only the utterances. Out-of-scope may be one
-    more intent, as TaDSE has it for CLINC150.
+    References are training utterances and their distinct templates. Out-of-scope may be one more intent, as TaDSE has
+    it for CLINC150.
     """
     labelled = data.with_out_of_scope() if include_out_of_scope else data
-    known = [*labelled.train, *(_make_templates(labelled.train) if references == "both" else ())]
+    known = [*labelled.train, *_make_templates(labelled.train)]
     correct = _classify_by_neighbours(encoder, known, labelled.test, neighbours)
-    suffix = ", utterances only" if references == "utterances" else ""
-    suffix += "" if include_out_of_scope else ", in scope only"
+    suffix = "" if include_out_of_scope else ", in scope only"
     return [
         Outcome("intents", data.name, f"{count}-NN{suffix}", "accuracy", each[None].astype(np.float64))
         for count, each in zip(neighbours, correct, strict=True)

@@ -91,18 +91,16 @@ def probe_actions(
     grid: Sequence[ProbeSettings] = GRID,
     seeds: int = 1,
     steps: int | None = None,
-    max_length: int = MAX_LENGTH,
-    turns: int | None = None,
 ) -> list[Outcome]:
     """Compute micro and macro F1 of the next system actions; an action is predicted if its sigmoid is above 0.5.
 
     The layer is chosen by macro F1, the benchmark's metric for this task; each seed has its own search of the grid, of
-    at most `steps` steps per layer. Of a history the newest `max_length` tokens of the newest `turns` turns count.
+    at most `steps` steps per layer.
     """
     splits = (data.train, data.valid, data.test)
     actions = [[example.actions for example in split] for split in splits]
     strata = [" ".join(sorted(each)) for each in actions[0]]
-    vectors = _encode_histories(encoder, [[example.turns for example in split] for split in splits], max_length, turns)
+    vectors = _encode_histories(encoder, [[example.turns for example in split] for split in splits])
     targets = [binarise_labels(each, data.actions).astype(np.float32) for each in actions]
     truth = targets[2] > 0
     predicted = np.empty((seeds, *truth.shape), np.bool_)
@@ -125,13 +123,12 @@ def probe_inference(
     grid: Sequence[ProbeSettings] = GRID,
     seeds: int = 1,
     steps: int | None = None,
-    max_length: int = MAX_LENGTH,
 ) -> list[Outcome]:
     """Compute the accuracy of dialogue inference, such as whether the last turn contradicts the others."""
     splits = (data.train, data.valid, data.test)
     labels = [[example.label for example in split] for split in splits]
     index = {label: number for number, label in enumerate(data.labels)}
-    vectors = _encode_histories(encoder, [[example.turns for example in split] for split in splits], max_length, None)
+    vectors = _encode_histories(encoder, [[example.turns for example in split] for split in splits])
     targets = [np.array([index[label] for label in each], np.int64) for each in labels]
     correct = np.empty((seeds, len(targets[2])))
     for seed in range(seeds):
@@ -212,12 +209,10 @@ def _train_layers(
     return layers, best
 
 
-def _encode_histories(
-    encoder: SupportsEncode, splits: Sequence[Sequence[Sequence[Turn]]], max_length: int, turns: int | None
-) -> list[Vectors]:
+def _encode_histories(encoder: SupportsEncode, splits: Sequence[Sequence[Sequence[Turn]]]) -> list[Vectors]:
     """Return the vectors of each split's histories, from one call."""
-    histories = [list(history[-turns:] if turns else history) for split in splits for history in split]
-    vectors = encoder.encode(histories, normalise=False, max_length=max_length)
+    histories = [list(history) for split in splits for history in split]
+    vectors = encoder.encode(histories, normalise=False, max_length=MAX_LENGTH)
     return np.split(vectors, np.cumsum([len(split) for split in splits])[:-1])
 
 

@@ -59,7 +59,6 @@ def rank_answers(
     candidates: int = CANDIDATES,
     pools: Sequence[Pool] = ("random",),
     seed: int = 0,
-    cutoffs: Sequence[int] = TOP_CUTOFFS,
 ) -> list[Outcome]:
     """Compute the Top-k accuracy of each question's answer among answers to other questions, in each pool.
 
@@ -85,7 +84,7 @@ def rank_answers(
         setting = "0-shot similarity" if pool == "random" else "0-shot similarity, chunks"
         outcomes += [
             Outcome("responses", dataset, setting, f"Top-{cutoff}", (ranks <= cutoff)[None].astype(np.float64))
-            for cutoff in cutoffs
+            for cutoff in TOP_CUTOFFS
         ]
     return outcomes
 
@@ -130,23 +129,18 @@ def rank_responses(
     examples: Sequence[Candidates],
     dataset: str,
     *,
-    context: Context = "history",
-    cutoffs: Sequence[int] = TOP_CUTOFFS,
-    setting: str | None = None,
+    setting: str = "0-shot similarity, history",
 ) -> list[Outcome]:
     """Compute the Top-k accuracy of the correct responses among the candidates of a data set, by cosine.
 
     Examples without a correct response are left out. With several, the value is the proportion of them among the first
-    k. The context is the whole history, newest turn last, truncated from its head (the authors' code truncates from the
-    end, and so loses the newest turns), or only the last turn; `setting` replaces the
-    default name, which says which of the two it is.
+    k. The history is truncated from its head; the authors' code truncates from the end, and so loses the newest turns.
     """
     answerable = with_answers(examples, dataset)
-    ranks = _rank_candidates(cosine_scores(encoder, answerable, context), answerable)
-    setting = setting or f"0-shot similarity, {'history' if context == 'history' else 'last turn'}"
+    ranks = _rank_candidates(cosine_scores(encoder, answerable), answerable)
     return [
         Outcome("responses", dataset, setting, f"Top-{cutoff}", np.array([[recall_at(each, cutoff) for each in ranks]]))
-        for cutoff in cutoffs
+        for cutoff in TOP_CUTOFFS
     ]
 
 
@@ -212,17 +206,12 @@ def make_adversarial(examples: Sequence[Candidates], seed: int = 0) -> list[Adve
 
 
 def rerank_adversarial(
-    model: SupportsEncode | SupportsScore,
-    examples: Sequence[Candidates],
-    dataset: str,
-    *,
-    context: Context = "history",
-    seed: int = 0,
+    model: SupportsEncode | SupportsScore, examples: Sequence[Candidates], dataset: str, *, seed: int = 0
 ) -> list[Outcome]:
     """Compute R_n@1, MRR and how often the adversary is ranked first (lower is better) on UMS's adversarial set.
 
     The set tests whether a model knows what comes next or only what is similar: one wrong candidate is an utterance of
-    the context itself (`make_adversarial`). Arguments are those of `rerank`; ties count against the model.
+    the context itself (`make_adversarial`). Ties count against the model.
     """
     size = max((len(example.responses) for example in examples), default=0)
     adversarial = make_adversarial([merge_duplicates(example) for example in examples], seed)
@@ -231,7 +220,7 @@ def rerank_adversarial(
             f"{dataset} has no context with a correct response, a wrong one and an utterance to put in its place"
         )
     changed = [each.example for each in adversarial]
-    scores, setting = _score_candidates(model, changed, context)
+    scores, setting = _score_candidates(model, changed, "history")
     ranks = _rank_candidates(scores, changed)
     # if the adversary's score is not a number, nothing is above it
     first = [float(not (each > each[made.adversary]).any()) for each, made in zip(scores, adversarial, strict=True)]

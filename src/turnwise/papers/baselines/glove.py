@@ -28,16 +28,15 @@ class GloVe:
     without spaces must be segmented into words before.
     """
 
-    def __init__(self, path: Path | str, *, lower: bool = True):
+    def __init__(self, path: Path | str):
         """Read a file of word vectors, line by line.
 
         A line is `word v1 … vd`, separated by single spaces; a first line of two integers, as word2vec writes it, is
         the number of words and d. A word may contain spaces, as some of GloVe's do, though no tokenised word equals it.
-        The first of several lines with the same word, after case folding (`lower`), counts: files start with the most
-        frequent words. Raises ModelError if the file is missing, or a line is malformed.
+        The first of several lines with the same word, after case folding, counts: files start with the most frequent
+        words. Raises ModelError if the file is missing, or a line is malformed.
         """
         self.path = Path(path)
-        self.lower = lower
         #: The row of every word in `vectors` (words, size).
         self.words: dict[str, int] = {}
         self.vectors: Vectors = self._read()
@@ -46,11 +45,8 @@ class GloVe:
     def description(self) -> str:
         """Everything that determines the vectors."""
         words = hashlib.sha256("\0".join(self.words).encode()).hexdigest()
-        case = "case folded" if self.lower else "cased"
-        return (
-            f"averaged word vectors, {case}, {self.vectors.shape[1]} dimensions, words {words},"
-            f" vectors {hash_arrays(self.vectors)}"
-        )
+        size, vectors = self.vectors.shape[1], hash_arrays(self.vectors)
+        return f"averaged word vectors, case folded, {size} dimensions, words {words}, vectors {vectors}"
 
     def encode(
         self, inputs: str | Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
@@ -71,7 +67,7 @@ class GloVe:
 
     def _tokenise(self, item: Any, max_length: int | None) -> list[str]:
         turns = [item] if isinstance(item, str) else [turn.text if isinstance(turn, Turn) else turn for turn in item]
-        words = [word for text in turns for word in tokenise_words(text, lower=self.lower)]
+        words = [word for text in turns for word in tokenise_words(text)]
         if max_length is None or len(words) <= max_length:
             return words
         return words[:max_length] if len(turns) == 1 else words[len(words) - max_length :]
@@ -91,7 +87,7 @@ class GloVe:
             count += 1
             where = f"{self.path}, line {number}"
             word, rest = _split_line(line, size, where)
-            word = word.casefold() if self.lower else word
+            word = word.casefold()
             if word not in self.words:
                 self.words[word] = len(self.words)
                 values.frombytes(_parse_values(rest, where).tobytes())

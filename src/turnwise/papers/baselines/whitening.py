@@ -45,12 +45,8 @@ class WhiteningPostprocessor(Postprocessor):
     the number of texts, if those are few.
     """
 
-    def __init__(self, encoder: SupportsEncode, texts: Sequence[Any], *, dimensions: int | None = None):
-        """Fit mean and covariance on texts, such as those of a training corpus.
-
-        `dimensions` is the number of directions to keep; None: all with variance. Raises ModelError if the
-        texts do not vary in that many directions.
-        """
+    def __init__(self, encoder: SupportsEncode, texts: Sequence[Any]):
+        """Fit mean and covariance on texts, such as those of a training corpus."""
         super().__init__(encoder)
         vectors = encode_for_fitting(encoder, texts).astype(np.float64)
         # in double precision: single precision would show for vectors that vary little far from zero, as BERT's do
@@ -60,14 +56,8 @@ class WhiteningPostprocessor(Postprocessor):
         variances, directions = np.linalg.eigh(vectors.T @ vectors / (len(vectors) - 1))
         variances, directions = variances[::-1], directions[:, ::-1]
         varying = int((variances > MIN_RELATIVE_VARIANCE * variances[0]).sum())
-        dimensions = varying if dimensions is None else dimensions
-        if not 1 <= dimensions <= varying:
-            raise ModelError(
-                f"dimensions must be between 1 and {varying}, got {dimensions}: {len(texts)} texts do not"
-                " vary in more directions"
-            )
         #: W (size, dimensions).
-        self.kernel: npt.NDArray[np.float64] = directions[:, :dimensions] / np.sqrt(variances[:dimensions])
+        self.kernel: npt.NDArray[np.float64] = directions[:, :varying] / np.sqrt(variances[:varying])
 
     @property
     def description(self) -> str:
