@@ -541,12 +541,8 @@ def test_sweeps_of_dialoguecse_change_one_parameter(name: str, axis: str, values
 
 def test_dialoguecse_baselines() -> None:
     plan = {each.name: each for each in load_sweep("dialoguecse-baselines").plan()}
-    evaluations = {
-        "avg": ("mean", None),
-        "CLS": ("cls", None),
-        "flow": ("mean", "flow"),
-        "whitening": ("mean", "whitening"),
-    }
+    evaluations = {"avg": ("mean", None), "CLS": ("cls", None)}
+    evaluations |= {name: ("mean", name) for name in ("flow", "whitening")}
     for way, expected in evaluations.items():
         for start in ("backbone", "adapted"):
             each = plan.pop(f"{start}-{way}")
@@ -667,28 +663,21 @@ def run_command(*arguments: object) -> Any:
     return CliRunner(env={"COLUMNS": "240", "NO_COLOR": "1"}).invoke(app, [str(each) for each in arguments])
 
 
+def run_sweep_of(recipe: Path, data: Path, out: Path, options: str) -> Any:
+    common = ("--corpus", corpus().stores[0].folder, "--data", data, "--out", out)
+    return run_command(recipe, *common, *options.split())
+
+
 def test_command_prints_results_and_json(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
-    common = (
-        tiny_recipe,
-        "--corpus",
-        world,
-        "--split",
-        "train",
-        "--data",
-        world,
-        "--out",
-        tmp_path / "out",
-        "--set",
-        "steps=2",
-    )
-    grid = ("--grid", "seed=1,2", "--task", "nli", "--seeds", 1)
-    answer = run_command(*common, *grid)
+    common = (tiny_recipe, "--corpus", world, "--data", world, "--out", tmp_path / "out")
+    options = ["--split", "train", "--set", "steps=2", "--grid", "seed=1,2", "--task", "nli", "--seeds", "1"]
+    answer = run_command(*common, *options)
     assert answer.exit_code == 0, answer.output
     lines = answer.stdout.splitlines()
     for name in ("untrained", "seed=1", "seed=2"):
         assert any(line.startswith(f"  {name} ") and " to " in line for line in lines), name
     assert f"tables and curves: {tmp_path / 'out' / 'report.html'}" in answer.stderr
-    printed = run_command(*common, *grid, "--json")
+    printed = run_command(*common, *options, "--json")
     assert json.loads(printed.stdout) == json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert [point["place"] for point in json.loads(printed.stdout)["points"]] == [{}, {"seed": 1}, {"seed": 2}]
 
@@ -696,61 +685,31 @@ def test_command_prints_results_and_json(tiny_recipe: Path, world: Path, tmp_pat
 @pytest.mark.parametrize(
     ("options", "suites", "tasks"),
     [
-        ((), ("dialoguecse",), ()),
-        (("--task", "nli"), (), ("nli",)),
-        (("--suite", "ums"), ("ums",), ()),
-        (("--suite", "ums", "--task", "nli"), ("ums",), ("nli",)),
+        ("", ("dialoguecse",), ()),
+        ("--task nli", (), ("nli",)),
+        ("--suite ums", ("ums",), ()),
+        ("--suite ums --task nli", ("ums",), ("nli",)),
     ],
 )
 def test_command_options_replace_the_suites_of_a_sweep(
-    options: tuple[str, ...],
-    suites: tuple[str, ...],
-    tasks: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    options: str, suites: tuple[str, ...], tasks: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Any] = []
 
-    def record_call(
-        sweep: Sweep, corpus: Corpus, evaluation: EvaluationPlan, *arguments: Any, **keywords: Any
-    ) -> list[SweepPoint]:
+    def record_call(sweep: Sweep, corpus: Corpus, evaluation: EvaluationPlan, *_: Any, **__: Any) -> list[SweepPoint]:
         calls.append((evaluation.suites, evaluation.tasks, evaluation.effort))
         raise typer.Exit  # without training
 
     monkeypatch.setattr(sweep_module, "run_sweep", record_call)
     file = tmp_path / "mine.yaml"
     file.write_text("recipe: dse\ngrid: {seed: [1]}\nsuites: [dialoguecse]\n", encoding="utf-8")
-    common = (
-        "--corpus",
-        corpus().stores[0].folder,
-        "--data",
-        tmp_path,
-        "--out",
-        tmp_path / "out",
-        "--seeds",
-        2,
-        "--steps",
-        3,
-    )
-    assert run_command(file, *common, *options).exit_code == 0
+    assert run_sweep_of(file, tmp_path, tmp_path / "out", f"--seeds 2 --steps 3 {options}").exit_code == 0
     assert calls == [(suites, tasks, Effort(seeds=2, steps=3))]
 
 
 def test_command_names_failed_points(tiny_recipe: Path, world: Path, tmp_path: Path) -> None:
-    answer = run_command(
-        *(
-            tiny_recipe,
-            "--corpus",
-            corpus().stores[0].folder,
-            "--data",
-            world,
-            "--out",
-            tmp_path / "out",
-            "--task",
-            "nli",
-        ),
-        *("--grid", "corpus_fraction=1e-9,1", "--set", "steps=1", "--no-start"),
-    )
+    options = "--task nli --grid corpus_fraction=1e-9,1 --set steps=1 --no-start"
+    answer = run_sweep_of(tiny_recipe, world, tmp_path / "out", options)
     assert isinstance(answer.exception, TrainingError)  # which the command line turns into exit code 1
     assert "1 of 2 points failed" in str(answer.exception)
     assert "corpus_fraction=1.0e-09: a fraction of 1e-09" in str(answer.exception)
@@ -762,20 +721,7 @@ def test_interrupted_command_says_how_to_continue(
     stop: BaseException, tiny_recipe: Path, world: Path, tmp_path: Path, training_log: TrainingLog
 ) -> None:
     training_log.error_at = lambda _: stop
-    answer = run_command(
-        *(
-            tiny_recipe,
-            "--corpus",
-            corpus().stores[0].folder,
-            "--data",
-            world,
-            "--out",
-            tmp_path / "out",
-            "--task",
-            "nli",
-        ),
-        *("--grid", "seed=1"),
-    )
+    answer = run_sweep_of(tiny_recipe, world, tmp_path / "out", "--task nli --grid seed=1 --no-start")
     assert answer.exit_code == 130
     assert "Run the same command to continue" in answer.stderr
 
