@@ -35,8 +35,7 @@ from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS, RerankerTask, marked_input
 from turnwise.models.loading import ModelUnderTest, with_reranker, wrap_model
 from turnwise.models.reranker import Reranker
-from turnwise.papers.plots import add_plots
-from turnwise.papers.tsne_maps import mark_map
+from turnwise.papers.plots import add_plots, mark_map
 
 
 def joined(item: Any) -> str:

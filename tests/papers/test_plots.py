@@ -18,8 +18,7 @@ from turnwise.evaluation.metrics import MetricRow
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.compression import MixedEncoder
 from turnwise.models.loading import FunctionEncoder, ModelUnderTest, wrap_model
-from turnwise.papers.plots import add_plots
-from turnwise.papers.tsne_maps import intent_map, two_intents_map
+from turnwise.papers.plots import add_plots, intent_map, two_intents_map
 
 
 class TemplateVectors:

@@ -12,7 +12,7 @@ from turnwise.core.dialogue import Slot
 from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts
 from turnwise.models.loading import FunctionEncoder
-from turnwise.papers.tsne_maps import answer_map, intent_map, two_intents_map
+from turnwise.papers.plots import answer_map, intent_map, two_intents_map
 
 
 def data_of(test: list[IntentUtterance], outside: int = 0) -> IntentData:
@@ -66,7 +66,7 @@ def test_two_intents() -> None:
 
 def test_slots_change_nothing_for_an_encoder_that_reads_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts that are said several times, with other slots each time."""
-    monkeypatch.setattr("turnwise.papers.tsne_maps._tsne", lambda vectors, seed: vectors[:, :2].tolist())
+    monkeypatch.setattr("turnwise.papers.plots._tsne", lambda vectors, seed: vectors[:, :2].tolist())
     plain = [IntentUtterance(f"text {number % 40}", ("PlayMusic", "AddToPlaylist")[number % 2]) for number in range(60)]
     slotted = [
         replace(each, slots=(Slot("x", "text"[: number % 4 + 1], 0, number % 4 + 1),))

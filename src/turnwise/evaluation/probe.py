@@ -40,12 +40,10 @@ ProbeFunction = Callable[[ProbedModel], dict[str, float]]
 def make_probe(data: Path, reranks: bool = False) -> ProbeFunction:
     """Return a probe on the data sets in a folder.
 
-    For an encoder it computes few-shot intents, and responses by the last turn's cosine, on validation examples; an
-    intent data set without any is probed on a tenth of its training examples. Intents are those of a few public data
-    sets, of private ones and of the folder itself if that is a store; responses are those of sample data or of a store
-    with a split 'valid'. For a re-ranker it uses the validation contexts of every response-selection data set that is
-    present, or of the folder itself if that is a store, as they are and with UMS's adversaries, and averages over the
-    data sets.
+    For an encoder it computes few-shot intents (of a few public data sets, private ones, and the folder itself if that
+    is a store), and responses by the last turn's cosine (of sample data or of a store with a split 'valid'). It uses
+    validation examples, or a tenth of the training examples where there are none. For a re-ranker it averages over the
+    validation contexts of every response-selection data set that is present, as they are and with UMS's adversaries.
     """
     return _reranker_probe(data) if reranks else _encoder_probe(data)
 

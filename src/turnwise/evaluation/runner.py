@@ -54,8 +54,8 @@ def evaluate(
 ) -> Results:
     """Evaluate a model by a suite, or by single tasks on all data sets that are present.
 
-    With `out`, vectors and outcomes are cached in `out/cache`: an interrupted evaluation continues where it stopped,
-    and nothing is computed twice. `turnwise.evaluation.reporting.report.write_report` writes the results.
+    With `out`, vectors and outcomes are cached in `out/cache`, so that an interrupted evaluation continues where it
+    stopped. `turnwise.evaluation.reporting.report.write_report` writes the results.
 
     Args:
         model: an `Encoder`, a sentence-transformers model, a function from texts to an array, an object with `encode`
@@ -75,8 +75,8 @@ def evaluate(
         progress: called with what is being done.
 
     Raises:
-        EvaluationError: if there is no such suite or task, or no data set for it; if seen examples are to be excluded
-            and the model does not say what it was trained on.
+        EvaluationError: if there is no such suite or task, or no data set for it, or if seen examples cannot be
+            excluded.
     """
     data, effort = Path(data), effort or Effort()
     if (suite is None) == (not tasks):

@@ -7,7 +7,7 @@ conversations of any kind.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -88,17 +88,8 @@ def candidate_datasets(data: Path | None = None) -> dict[str, Dataset[CandidateD
 def next_turn_datasets(data: Path | None = None) -> dict[str, Dataset[CandidateData]]:
     """Return the data sets of conversations, as next turns to be found (`next_turns`)."""
 
-    def make(dataset: Dataset[ConversationData]) -> Dataset[CandidateData]:
-        return Dataset(
-            dataset.name,
-            dataset.folder,
-            dataset.files,
-            lambda folder: next_turns(dataset.read(folder)),
-            dataset.licence,
-            dataset.home,
-            dataset.digest,
-            dataset.differs,
-        )
+    def make(dataset: Dataset[Any]) -> Dataset[Any]:
+        return replace(dataset, read=lambda folder: next_turns(dataset.read(folder)))
 
     return {name: make(dataset) for name, dataset in conversation_datasets(data).items()}
 

@@ -7,9 +7,8 @@ From each dialogue one window of up to five turns is sampled, and the model is a
 - predecessor: all but the last are shuffled; which of them came right before it?
 - order: all are shuffled; in which order were they said?
 
-A re-ranker answers with the heads it has. An encoder has none; it only answers the first, with the turn of the lowest
-mean cosine with its neighbours. Each metric comes with its chance level, which depends on the length of the windows.
-Ties never favour the model: the correct answer must score higher than all others. Metrics are fractions.
+A re-ranker answers with the heads it has. An encoder only answers the first, with the turn of the lowest mean cosine
+with its neighbours. Each metric comes with its chance level. Ties never favour the model. Metrics are fractions.
 """
 
 from collections.abc import Sequence

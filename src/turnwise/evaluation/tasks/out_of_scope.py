@@ -2,9 +2,8 @@
 
 A test utterance whose highest similarity to a prototype is below a threshold is out of scope; otherwise it gets that
 prototype's intent. The paper's thresholds are the mean, and the mean minus the standard deviation, of these highest
-similarities over the test utterances themselves: they use no labels but the test set, and its proportion of
-out-of-scope utterances moves the threshold. So there is one more threshold, from in-scope validation utterances, and
-metrics that need none: AUROC and FPR95 of the highest similarity, with in-scope as the positive class.
+similarities over the test utterances themselves. One more threshold comes from in-scope validation utterances; AUROC
+and FPR95 of the highest similarity need none, with in-scope as the positive class.
 """
 
 from collections.abc import Sequence

@@ -70,14 +70,10 @@ def train_word_vectors(
 
     The loss is Σ f(X_ij) (w_i·w̃_j + b_i + b̃_j − log X_ij)² over all pairs with X_ij > 0, where X_ij is the sum of
     1/distance over the occurrences of word j in the context of word i, and f(x) = min(1, (x/100)^¾). The vector of a
-    word is w + w̃. AdaGrad goes through all pairs in each epoch, in a new order. The gradients of a batch are computed
-    at the same vectors and summed before the step, whereas GloVe's own program makes a step for each pair. A batch is a
-    200th of the pairs, but at least 256 and at most 4,096 (65,536 on a GPU). AdaGrad's sums of squares start at zero,
-    and parameters are initialised uniformly from ±0.5/size. A word without any co-occurrence keeps its initial vector.
+    word is w + w̃. AdaGrad makes a step for a batch of pairs, whereas GloVe's own program makes one for each pair.
 
     The window is the maximum distance of two words, to either side; contexts do not cross turns. Words that occur less
-    often than `min_count` are removed before distances are measured. Raises ModelError if no word is frequent
-    enough, no words co-occur, an argument is out of range, the file cannot be written, or the training diverges.
+    often than `min_count` are removed before distances are measured.
     """
     for name, value in (("size", size), ("window", window), ("min_count", min_count), ("epochs", epochs)):
         if value < 1:

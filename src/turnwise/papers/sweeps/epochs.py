@@ -26,21 +26,11 @@ def evaluate_epochs(
     pooling: Pooling | None = None,
     progress: Progress = silent,
 ) -> list[SweepPoint]:
-    """Evaluate the untrained start and every saved epoch of a run, and update one report of them after each.
+    """Evaluate the untrained start and every saved epoch of a run, and update one report in `out` after each.
 
     Existing results are reused: the same call continues an interrupted one, and evaluates epochs that were added.
-    Differences are reported to the first point, the untrained start if it is available.
-
-    Args:
-        run: the folder of a run.
-        evaluation: how every model is evaluated.
-        out: the folder for the results.
-        pooling: replaces the models' own.
-        progress: called with the current epoch.
-
-    Raises:
-        TrainingError: if the run has no saved epochs.
-        EvaluationError: if the suites, tasks or data do not exist.
+    Differences refer to the first point, the untrained start if it is available. `pooling` replaces the models' own.
+    Raises TrainingError if the run has no saved epochs.
     """
     evaluation.check()
     epochs = saved_epochs(run)

@@ -56,9 +56,8 @@ def run_sweep(
 ) -> list[SweepPoint]:
     """Train and evaluate every point of a sweep; the same call continues an interrupted sweep.
 
-    Finished trainings and evaluations are not repeated, and failed points are tried again. Variants with equal recipes
-    share a run, and recipes with equal first stages share that stage. The grid, the variants, the suites and the data
-    may change between calls; the recipe, its settings and the corpus may not.
+    Finished trainings and evaluations are not repeated, and failed points are tried again. The grid, the variants, the
+    suites and the data may change between calls; the recipe, its settings and the corpus may not.
 
     Args:
         sweep: the points.
@@ -66,15 +65,15 @@ def run_sweep(
         evaluation: how every model is evaluated, normally by the sweep's suites.
         out: the sweep's folder.
         start: evaluate the untrained encoder first, unless an axis changes it or a variant is the same.
-        keep_checkpoints: keep the checkpoints of finished runs; each is three times the size of the model.
+        keep_checkpoints: keep the checkpoints of finished runs.
         progress: called with the current step.
 
     Returns:
         The points, the untrained one first; a failed one has no results, but says why.
 
     Raises:
-        TrainingError: if a point's recipe is invalid, or the folder holds another sweep; nothing is trained then.
-        EvaluationError: if the suites, tasks or data do not exist; nothing is trained then.
+        TurnwiseError: if a recipe, the suites or the data are invalid, or the folder holds another sweep; nothing is
+            trained then.
         TrainingInterruptedError: if a signal stopped the training; everything is saved.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
