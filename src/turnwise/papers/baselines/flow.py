@@ -31,22 +31,32 @@ INITIALISATION_SIZE = 8_192
 BATCH_SIZE = 8_192
 
 
-class ActNorm(nn.Module):
-    """Shifts and scales every dimension, initially such that the data have mean 0 and standard deviation 1.
+class FlowStep(nn.Module):
+    """Actnorm, a fixed random permutation of the dimensions, and an additive coupling, which initially is the identity.
 
-    The data's statistics are separate from the learned parameters, so that a learning rate has the same effect for
-    vectors of any magnitude.
+    Actnorm shifts and scales every dimension, initially such that the data have mean 0 and standard deviation 1. The
+    data's statistics are separate from the learned parameters, so that a learning rate has the same effect for vectors
+    of any magnitude. The coupling shifts the second half of the dimensions by a small network of the first.
     """
 
     mean: torch.Tensor
     std: torch.Tensor
+    order: torch.Tensor
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, width: int):
         super().__init__()
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("std", torch.ones(size))
         self.shift = nn.Parameter(torch.zeros(size))
         self.log_scale = nn.Parameter(torch.zeros(size))
+        self.register_buffer("order", torch.randperm(size))
+        self.halves = (size // 2, size - size // 2)
+        last = nn.Linear(width, self.halves[1])
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self.network = nn.Sequential(
+            nn.Linear(self.halves[0], width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), last
+        )
 
     def initialise(self, vectors: torch.Tensor) -> None:
         """Set the statistics from the data (vectors, size)."""
@@ -56,42 +66,10 @@ class ActNorm(nn.Module):
         self.std.copy_(torch.where(std > MIN_RELATIVE_STD * std.max(), std, std.max()))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map (vectors, size) to the same shape, and return log|det| (vectors,)."""
+        """Map (vectors, size) to the same shape, and return log|det|, which is the same for all vectors."""
         z = (x - self.mean) / self.std * self.log_scale.exp() + self.shift
-        return z, (self.log_scale - self.std.log()).sum().expand(len(x))
-
-
-class Permutation(nn.Module):
-    """A fixed random permutation of the dimensions."""
-
-    order: torch.Tensor
-
-    def __init__(self, size: int):
-        super().__init__()
-        self.register_buffer("order", torch.randperm(size))
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map (vectors, size) to the same shape, and return log|det|, which is 0."""
-        return x[:, self.order], x.new_zeros(len(x))
-
-
-class AdditiveCoupling(nn.Module):
-    """Shifts the second half of the dimensions by a small network of the first; initially the identity."""
-
-    def __init__(self, size: int, width: int):
-        super().__init__()
-        self.halves = (size // 2, size - size // 2)
-        last = nn.Linear(width, self.halves[1])
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-        self.network = nn.Sequential(
-            nn.Linear(self.halves[0], width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), last
-        )
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map (vectors, size) to the same shape, and return log|det|, which is 0."""
-        first, second = x.split(self.halves, dim=1)
-        return torch.cat([first, second + self.network(first)], dim=1), x.new_zeros(len(x))
+        first, second = z[:, self.order].split(self.halves, dim=1)
+        return torch.cat([first, second + self.network(first)], dim=1), (self.log_scale - self.std.log()).sum()
 
 
 class Flow(nn.Module):
@@ -101,22 +79,20 @@ class Flow(nn.Module):
         super().__init__()
         if size < 2:
             raise ModelError(f"a flow needs vectors of at least 2 dimensions, got {size}")
-        layers = ((ActNorm(size), Permutation(size), AdditiveCoupling(size, width)) for _ in range(steps))
-        self.layers = nn.ModuleList([layer for step in layers for layer in step])
+        self.steps = nn.ModuleList([FlowStep(size, width) for _ in range(steps)])
 
     @torch.no_grad()
     def initialise(self, vectors: torch.Tensor) -> None:
         """Initialise every actnorm from the data (vectors, size) that reach it."""
-        for layer in self.layers:
-            if isinstance(layer, ActNorm):
-                layer.initialise(vectors)
-            vectors, _ = layer(vectors)
+        for step in self.steps:
+            step.initialise(vectors)  # type: ignore[operator]  # modules of a list have no type
+            vectors, _ = step(vectors)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Map (vectors, size) to z of the same shape, and return log|det ∂z/∂x| (vectors,)."""
         total = x.new_zeros(len(x))
-        for layer in self.layers:
-            x, part = layer(x)
+        for step in self.steps:
+            x, part = step(x)
             total = total + part
         return x, total
 

@@ -94,14 +94,12 @@ def _open_atomically(out: Path) -> Iterator[TextIO]:
     """Open a temporary file that replaces `out` when it is complete; fails before training if it cannot be written."""
     if out.is_dir():
         raise ModelError(f"{out} is a folder: word vectors are one file, choose another --out")
-    with replacing(out, durable=True) as part:
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            file = part.open("w", encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise ModelError(f"{out} cannot be written ({error.strerror}): choose another --out") from None
-        with file:
-            yield file
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(f"{out} cannot be written ({error.strerror}): choose another --out") from None
+    with replacing(out, durable=True) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        yield file
 
 
 # ---- counting
