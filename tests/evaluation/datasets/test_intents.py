@@ -197,82 +197,13 @@ def test_the_sample_worlds_templates_and_out_of_scope(sample_world: Callable[[in
 # --- templates
 
 
-words = st.text("abcdefgé:-'字", min_size=1, max_size=4)
 names = st.sampled_from(["date", "time", "fromloc.city_name"])
-phrases = st.lists(words, min_size=1, max_size=3)
-texts = st.lists(st.tuples(phrases, st.just("") | names), min_size=1, max_size=5)
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that each example writes its files to anew."""
     return tmp_path_factory.mktemp("layouts")
-
-
-def plain(pieces: Sequence[tuple[list[str], str]]) -> str:
-    return " ".join(word for piece, _ in pieces for word in piece)
-
-
-def expected(pieces: Sequence[tuple[list[str], str]]) -> str:
-    return " ".join(f"{{{slot}}}" if slot else " ".join(piece) for piece, slot in pieces)
-
-
-@given(st.data(), st.lists(texts, min_size=1, max_size=3), st.sampled_from([" ", "  ", "\t", "\u3000"]))
-def test_tagged_words(folders: Path, data: st.DataObject, rows: list[list[tuple[list[str], str]]], space: str) -> None:
-    """B- starts a slot, and so does I- after another slot or none."""
-    tagged = []
-    for pieces in rows:
-        tags, before = [], ""
-        for piece, slot in pieces:
-            start = data.draw(st.sampled_from("BI")) if slot != before else "B"
-            tags += [f"{start}-{slot}", *[f"I-{slot}"] * (len(piece) - 1)] if slot else ["O"] * len(piece)
-            before = slot
-        tagged.append(" ".join(tags))
-    text = "".join(plain(pieces).replace(" ", space) + " \n" for pieces in rows)
-    content = {"seq.in": text, "seq.out": "\n".join(tagged), "label": "x\n" * len(rows)}
-    lay(
-        folders,
-        {
-            f"snips_slotgated/data/snips/{split}/{file}": content[file]
-            for split in ("train", "valid", "test")
-            for file in content
-        },
-    )
-    for utterance, pieces in zip(load_intents("snips", folders).train, rows, strict=True):
-        assert utterance.text == plain(pieces).replace(" ", space)
-        assert str(marked(utterance)).split() == expected(pieces).split()
-        assert [slot.value for slot in utterance.slots or ()] == [space.join(piece) for piece, slot in pieces if slot]
-
-
-@given(st.lists(texts, min_size=1, max_size=3), st.sampled_from(["[{} : {}]", "[{}: {} ]", "[ {}:{}]"]))
-def test_marked_slots(folders: Path, rows: list[list[tuple[list[str], str]]], form: str) -> None:
-    """As HWU64 and MASSIVE mark them.
-
-    Where a text has no white space but its annotation has, the template follows the text.
-    """
-    notes = [
-        " ".join(form.format(slot, " ".join(piece)) if slot else " ".join(piece) for piece, slot in pieces)
-        for pieces in rows
-    ]
-    table = FOLD_HEADER + "".join(
-        f'1;s;i;"{note}";"{plain(pieces)}";""\n' for note, pieces in zip(notes, rows, strict=True)
-    )
-    records = [massive("train", plain(pieces), note) for note, pieces in zip(notes, rows, strict=True)]
-    dense = [
-        massive("train", plain(pieces).replace(" ", ""), note, "zh-CN")
-        for note, pieces in zip(notes, rows, strict=True)
-    ]
-    files = {f"{FOLD}/trainset/s_i.csv": table, f"{FOLD}/testset/csv/s_i.csv": table}
-    files["massive_1.1/en-US.jsonl"] = lines(*records, massive("test", "x", "x"))
-    files["massive_1.1/zh-CN.jsonl"] = lines(*dense, massive("test", "x", "x", "zh-CN"))
-    lay(folders, files)
-    for name in ("hwu64_kfold", "massive"):
-        assert [(each.text, marked(each)) for each in load_intents(name, folders).train] == [
-            (plain(pieces), expected(pieces)) for pieces in rows
-        ]
-    for utterance, pieces in zip(load_intents("massive_zh-CN", folders).train, rows, strict=True):
-        assert marked(utterance) == expected(pieces).replace(" ", "")
-        assert [slot.value for slot in utterance.slots or ()] == ["".join(piece) for piece, slot in pieces if slot]
 
 
 @given(st.lists(st.tuples(st.text(" ab.🍕", max_size=4), st.just("") | names), min_size=1, max_size=5))
@@ -571,9 +502,6 @@ def loaded(name: str) -> IntentData:
         ("snips_original", (13784, 0, 700), (0, 0, 0), 7, 39),
         ("atis", (4478, 500, 893), (0, 0, 0), 26, 83),
         ("massive", (11514, 2033, 2974), (0, 0, 0), 60, 55),
-        ("massive_de-DE", (11514, 2033, 2974), (0, 0, 0), 60, 55),
-        ("massive_ko-KR", (11514, 2033, 2974), (0, 0, 0), 60, 55),
-        ("massive_zh-CN", (11514, 2033, 2974), (0, 0, 0), 60, 55),
     ],
 )
 def test_real_sizes(
@@ -600,41 +528,6 @@ def test_real_digests() -> None:
     assert {name: dataset.hash_files(folder) for name, dataset in there.items()} == {
         name: dataset.digest for name, dataset in there.items()
     }
-
-
-@real
-@pytest.mark.parametrize("locale", ["en-US", "de-DE", "ko-KR", "zh-CN"])
-def test_real_marked_slots(locale: str) -> None:
-    """Against the annotation with each bracket replaced; white space apart where the texts have none between words."""
-    (path,) = (Path(str(DATA)) / "massive_1.1").rglob(f"{locale}.jsonl")
-    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    data = loaded("massive" if locale == "en-US" else f"massive_{locale}")
-    read = {"train": iter(data.train), "dev": iter(data.valid), "test": iter(data.test)}
-    for record in records:
-        utterance = next(read[record["partition"]])
-        assert (utterance.text, utterance.intent) == (record["utt"], record["intent"])
-        template = re.sub(r"\[(\w+) : [^]]+\]", r"{\1}", record["annot_utt"])
-        values = re.findall(r"\[\w+ : ([^]]+)\]", record["annot_utt"])
-        if locale == "zh-CN":
-            assert "".join(str(marked(utterance)).split()) == "".join(template.split())
-        else:
-            assert marked(utterance) == template
-            assert [slot.value for slot in utterance.slots or ()] == values
-
-
-@real
-@pytest.mark.parametrize("name", ["snips", "atis"])
-def test_real_tagged_slots(name: str) -> None:
-    """The words with every I- dropped and every B- replaced: these two sets have no stray I-."""
-    folder = Path(str(DATA)) / f"{name}_slotgated" / "data" / name / "test"
-    piece, tagged = ((folder / file).read_text(encoding="utf-8").splitlines() for file in ("seq.in", "seq.out"))
-    for utterance, line, tags in zip(loaded(name).test, piece, tagged, strict=True):
-        kept = [
-            f"{{{tag[2:]}}}" if tag.startswith("B-") else word
-            for word, tag in zip(line.split(), tags.split(), strict=True)
-            if not tag.startswith("I-")
-        ]
-        assert str(marked(utterance)).split() == kept
 
 
 @real

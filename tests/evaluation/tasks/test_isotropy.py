@@ -4,7 +4,6 @@ Which answers are frequent, and who is paired with whom.
 """
 
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from tests.helpers.encoders import ConstantEncoder, RandomEncoder
 from turnwise import Turn, evaluate
 from turnwise.core.errors import DatasetError
 from turnwise.core.text import normalise_text
-from turnwise.evaluation.datasets.conversations import ConversationData, conversation_datasets
+from turnwise.evaluation.datasets.conversations import ConversationData
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.geometry import (
     MAX_TEXTS,
@@ -32,10 +31,6 @@ from turnwise.evaluation.tasks.geometry import (
     pairs_sharing_answers,
 )
 
-DATA = os.environ.get("TURNWISE_DATA")
-
-#: Corpora that take seconds each to read.
-SLOW = ("conversations_star", "conversations_schema_guided", "conversations_multiwoz")
 COSINE = "mean cosine of random pairs"
 SHARE = "share of the first principal component"
 DISTANCE = "distance of contexts that share a frequent answer"
@@ -131,15 +126,6 @@ def test_seeds() -> None:
     first, again, other = (metric_values(isotropy(ConversationEncoder(), data, seed=seed)) for seed in (1, 1, 2))
     assert first == again
     assert all(first[key] != other[key] for key in first if key[1] != SHARE)
-
-
-def test_models_are_seen_on_the_same_texts() -> None:
-    one, two = ConversationEncoder(), ConstantEncoder()
-    shapes = [[outcome.evidence.shape for outcome in isotropy(encoder, held())] for encoder in (one, two)]
-    assert shapes[0] == shapes[1]
-    again = ConversationEncoder(size=3)
-    isotropy(again, held())
-    assert again.inputs == one.inputs
 
 
 def test_utterances_are_texts_and_contexts_conversations() -> None:
@@ -273,17 +259,3 @@ def test_a_sample_world_is_measured_by_the_command(sample_world: Callable[[int],
             row.metric
         ]
         assert row.value == pytest.approx(expected, abs=tolerance), row
-
-
-@pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.full if name in SLOW else ()) for name in conversation_datasets()],
-)
-def test_real_corpora(name: str) -> None:
-    data = conversation_datasets()[name].load(Path(str(DATA)))
-    actual = metric_values(isotropy(ConversationEncoder(size=24), data))
-    assert len(actual) == 10
-    for (_, metric), value in actual.items():
-        expected, tolerance = {COSINE: (0, 0.02), SHARE: (100 / 24, 1), DISTANCE: (1, 0.1), RELATIVE: (1, 0.1)}[metric]
-        assert value == pytest.approx(expected, abs=tolerance)
