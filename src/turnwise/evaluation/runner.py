@@ -19,7 +19,7 @@ from turnwise.evaluation.leakage import Leakage, describe_training_data, find_le
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.results import Results, evaluation_environment, read_outcomes, write_outcomes
 from turnwise.evaluation.suites import Suite, find_suite
-from turnwise.models.loading import ModelUnderTest, with_reranker, wrap_model
+from turnwise.models.loading import ModelUnderTest, resolve_model
 from turnwise.models.vector_cache import VectorCache
 from turnwise.version import __version__
 
@@ -83,10 +83,7 @@ def evaluate(
         raise EvaluationError("name either a suite or one or more tasks")
     check_available(data, [] if suite is None else [suite], tasks)
     registered = None if suite is None else find_suite(suite)
-    subject = wrap_model(model, name)
-    if reranker is not None:
-        subject = with_reranker(subject, wrap_model(reranker))
-    subject = replace(subject, name=name or subject.name)
+    subject = resolve_model(model, reranker, name)
     if exclude_seen and not _has_filters(subject):
         raise EvaluationError(
             f"{subject.name} has no fingerprint of its training data, so that seen examples cannot be excluded: "

@@ -110,16 +110,29 @@ def load_folder(
     return replace(model, variants={source: wrap_model(each) for source, each in variants.items()})
 
 
+def resolve_model(model: Any, reranker: Any = None, name: str = "") -> ModelUnderTest:
+    """Return a model given by its name or as an object (see `wrap_model`), with a re-ranker beside it if one is given.
+
+    `name` replaces the model's own in reports.
+    """
+    resolved, *others = (
+        load_model(each) if isinstance(each, str) else wrap_model(each)
+        for each in (model, reranker)
+        if each is not None
+    )
+    for other in others:
+        resolved = with_reranker(resolved, other)
+    return replace(resolved, name=name or resolved.name)
+
+
 def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
-    """Wrap anything that gives vectors or scores, or load the model of a name; `name` is for reports.
+    """Wrap anything that gives vectors or scores; `name` is for reports.
 
     That is an `Encoder`, a sentence-transformers model, anything with `encode` or `score`, or a function from texts to
     an array.
     """
     if isinstance(model, ModelUnderTest):
         return model
-    if isinstance(model, str):
-        return replace(load_model(model), name=name or model)
     name = name or type(model).__name__
     if isinstance(model, Encoder):
         trainable = None if isinstance(model, ExportedEncoder) else cast("TrainableEncoder", model)
