@@ -23,7 +23,7 @@ EPOCHS = ["steps=null", "epochs=2", "batch_size=100", "checkpoint_epochs=true"]
 
 @pytest.fixture(scope="module")
 def world(sample_world: Callable[[int], Path]) -> Path:
-    return sample_world(60)
+    return sample_world(30)
 
 
 @pytest.fixture(scope="module")

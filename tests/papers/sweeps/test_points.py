@@ -21,7 +21,7 @@ EFFORT = Effort(seeds=1, steps=1)
 
 @pytest.fixture(scope="module")
 def world(sample_world: Callable[[int], Path]) -> Path:
-    return sample_world(40)
+    return sample_world(30)
 
 
 @pytest.fixture(scope="module")

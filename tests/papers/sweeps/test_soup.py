@@ -55,7 +55,7 @@ def folders(first: Encoder, second: Encoder, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def world(sample_world: Callable[[int], Path]) -> Path:
-    return sample_world(60)
+    return sample_world(30)
 
 
 def written(folder: Path) -> dict[str, bytes]:
