@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -17,9 +18,16 @@ from turnwise.evaluation.datasets.retrieval import retrieval_datasets
 from turnwise.evaluation.datasets.sentence_pairs import SIMILARITY_DATASETS, TRIPLET_DATASETS
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.results import Results
-from turnwise.evaluation.tasks import fine_tuning
 from turnwise.evaluation.tasks.coherence import coherence, coherence_heads
 from turnwise.evaluation.tasks.compression import compressed_geometry, compressed_intents
+from turnwise.evaluation.tasks.fine_tuning import (
+    ACTIONS,
+    INTENTS,
+    RESPONSES,
+    fine_tuned_actions,
+    fine_tuned_intents,
+    fine_tuned_responses,
+)
 from turnwise.evaluation.tasks.geometry import geometry, isotropy
 from turnwise.evaluation.tasks.intents import logistic_intents, nearest_intents, prototype_intents
 from turnwise.evaluation.tasks.out_of_scope import detect_out_of_scope
@@ -79,6 +87,10 @@ class ProtocolInput:
         """Return the encoder that fine-tuning starts from."""
         return cast(TrainableEncoder, self.model.trainable)
 
+    def seeds(self, usual: int) -> int:
+        """Return the number of runs with different samples, which the effort may limit."""
+        return self.effort.seeds or usual
+
     def limit_steps(self, settings: FineTuningSettings) -> FineTuningSettings:
         """Return settings with the steps of the effort."""
         return settings if self.effort.steps is None else replace(settings, steps=self.effort.steps)
@@ -109,7 +121,65 @@ class Protocol:
         }[self.needs]
 
 
-# ---- protocols of more than one expression
+# ---- kinds of protocols
+
+
+def _frozen(task: str, datasets: Catalogue, evaluate: Callable[..., list[Outcome]]) -> Protocol:
+    """Return a protocol on the vectors of a data set."""
+    return Protocol(task, datasets, lambda inputs: evaluate(inputs.encoder, inputs.data))
+
+
+def _compressed(task: str, datasets: Catalogue, evaluate: Callable[..., list[Outcome]]) -> Protocol:
+    """Return a protocol on the vectors of a data set and of its templates."""
+    return Protocol(task, datasets, lambda inputs: evaluate(inputs.encoder, inputs.variants, inputs.data), "variants")
+
+
+def _probed(task: str, datasets: Catalogue, evaluate: Callable[..., list[Outcome]]) -> Protocol:
+    """Return a protocol that trains a layer on frozen vectors."""
+
+    def run(inputs: ProtocolInput) -> list[Outcome]:
+        return evaluate(inputs.encoder, inputs.data, seeds=inputs.seeds(_PROBE_SEEDS), steps=inputs.effort.steps)
+
+    return Protocol(task, datasets, run)
+
+
+def _fine_tuned(
+    task: str,
+    datasets: Catalogue,
+    evaluate: Callable[..., list[Outcome]],
+    settings: FineTuningSettings,
+    seeds: int,
+) -> Protocol:
+    """Return a protocol that trains the encoder."""
+
+    def run(inputs: ProtocolInput) -> list[Outcome]:
+        options: dict[str, Any] = {"seeds": inputs.seeds(seeds), "settings": inputs.limit_steps(settings)}
+        if inputs.effort.shots is not None and task == "responses":
+            options["shots"] = (inputs.effort.shots,)
+        return evaluate(inputs.trainable, inputs.data, **options, progress=inputs.progress)
+
+    return Protocol(task, datasets, run, "weights")
+
+
+def _ranked(evaluate: Callable[..., list[Outcome]]) -> Protocol:
+    """Return a protocol that ranks labelled candidates, by a re-ranker if there is one."""
+
+    def run(inputs: ProtocolInput) -> list[Outcome]:
+        return evaluate(inputs.model.scorer or inputs.encoder, inputs.data.test, inputs.data.name)
+
+    return Protocol("reranking", candidate_datasets, run, "scores")
+
+
+def _known(datasets: Mapping[str, Dataset[Any]]) -> Catalogue:
+    """Return a catalogue that does not depend on the folder of data sets."""
+    return lambda data: datasets
+
+
+# ---- protocols of their own
+
+
+def _run_prototypes(inputs: ProtocolInput) -> list[Outcome]:
+    return prototype_intents(inputs.encoder, inputs.data, seeds=inputs.seeds(10))
 
 
 def _run_nearest(inputs: ProtocolInput) -> list[Outcome]:
@@ -122,17 +192,19 @@ def _run_nearest(inputs: ProtocolInput) -> list[Outcome]:
 
 
 def _run_out_of_scope(inputs: ProtocolInput) -> list[Outcome]:
-    encoder, data, seeds = inputs.encoder, inputs.data, inputs.effort.seeds or 10
+    encoder, data, seeds = inputs.encoder, inputs.data, inputs.seeds(10)
     outcomes = detect_out_of_scope(encoder, data, seeds=seeds)
     if data.out_of_scope.train:
         outcomes += detect_out_of_scope(encoder, data, seeds=seeds, authors=True)
     return outcomes
 
 
-def _run_reranking(
-    inputs: ProtocolInput, evaluate: Callable[[SupportsEncode | SupportsScore, Any, str], list[Outcome]]
-) -> list[Outcome]:
-    return evaluate(inputs.model.scorer or inputs.encoder, inputs.data.test, inputs.data.name)
+def _run_answers(inputs: ProtocolInput) -> list[Outcome]:
+    return rank_answers(inputs.encoder, inputs.data.pairs, inputs.data.name, pools=("random", "chunks"))
+
+
+def _run_histories(inputs: ProtocolInput, setting: str = "0-shot similarity, history") -> list[Outcome]:
+    return rank_responses(inputs.encoder, inputs.data.test, inputs.data.name, setting=setting)
 
 
 def _run_coherence(inputs: ProtocolInput) -> list[Outcome]:
@@ -141,111 +213,39 @@ def _run_coherence(inputs: ProtocolInput) -> list[Outcome]:
     return coherence(model, inputs.data.test, inputs.data.name, progress=inputs.progress)
 
 
-def _run_fine_tuned_intents(inputs: ProtocolInput) -> list[Outcome]:
-    seeds, settings = inputs.effort.seeds or 10, inputs.limit_steps(fine_tuning.INTENTS)
-    return fine_tuning.fine_tuned_intents(
-        inputs.trainable, inputs.data, seeds=seeds, settings=settings, progress=inputs.progress
-    )
-
-
-def _run_fine_tuned_actions(inputs: ProtocolInput) -> list[Outcome]:
-    seeds, settings = inputs.effort.seeds or 5, inputs.limit_steps(fine_tuning.ACTIONS)
-    return fine_tuning.fine_tuned_actions(
-        inputs.trainable, inputs.data, seeds=seeds, settings=settings, progress=inputs.progress
-    )
-
-
-def _run_fine_tuned_responses(inputs: ProtocolInput) -> list[Outcome]:
-    effort, data = inputs.effort, inputs.data
-    return fine_tuning.fine_tuned_responses(
-        inputs.trainable,
-        data.pairs,
-        data.name,
-        shots=(500, 1000) if effort.shots is None else (effort.shots,),
-        seeds=effort.seeds or 5,
-        settings=inputs.limit_steps(fine_tuning.RESPONSES),
-        progress=inputs.progress,
-    )
-
-
 def _dialogue_datasets(data: Path | None) -> Mapping[str, Dataset[Any]]:
     """Return the candidate data sets without those that share the dialogues of another."""
     repeated = ("irc_ubuntu_100", "dailydialog_plusplus_adversarial")
     return {name: dataset for name, dataset in candidate_datasets(data).items() if name not in repeated}
 
 
+_run_next_turns = partial(_run_histories, setting="0-shot similarity, next turn")
+_questions, _actions = _known(QUESTION_DATASETS), _known(ACTION_DATASETS)
+
 #: The protocols that need no application, by name.
 PROTOCOLS: dict[str, Protocol] = {
-    "prototypes": Protocol(
-        "intents",
-        intent_datasets,
-        lambda inputs: prototype_intents(inputs.encoder, inputs.data, seeds=inputs.effort.seeds or 10),
-    ),
+    "prototypes": Protocol("intents", intent_datasets, _run_prototypes),
     "nearest": Protocol("intents", intent_datasets, _run_nearest),
-    "compressed nearest": Protocol(
-        "intents",
-        intent_datasets,
-        lambda inputs: compressed_intents(inputs.encoder, inputs.variants, inputs.data),
-        "variants",
-    ),
-    "logistic": Protocol("intents", intent_datasets, lambda inputs: logistic_intents(inputs.encoder, inputs.data)),
-    "fine-tuned intents": Protocol("intents", intent_datasets, _run_fine_tuned_intents, "weights"),
+    "compressed nearest": _compressed("intents", intent_datasets, compressed_intents),
+    "logistic": _frozen("intents", intent_datasets, logistic_intents),
+    "fine-tuned intents": _fine_tuned("intents", intent_datasets, fine_tuned_intents, INTENTS, 10),
     "out-of-scope": Protocol("out-of-scope", out_of_scope_datasets, _run_out_of_scope),
-    "answers": Protocol(
-        "responses",
-        lambda data: QUESTION_DATASETS,
-        lambda inputs: rank_answers(inputs.encoder, inputs.data.pairs, inputs.data.name, pools=("random", "chunks")),
-    ),
-    "histories": Protocol(
-        "responses",
-        candidate_datasets,
-        lambda inputs: rank_responses(inputs.encoder, inputs.data.test, inputs.data.name),
-    ),
-    "next turns": Protocol(
-        "responses",
-        next_turn_datasets,
-        lambda inputs: rank_responses(
-            inputs.encoder, inputs.data.test, inputs.data.name, setting="0-shot similarity, next turn"
-        ),
-    ),
-    "fine-tuned responses": Protocol("responses", lambda data: QUESTION_DATASETS, _run_fine_tuned_responses, "weights"),
-    "candidates": Protocol("reranking", candidate_datasets, lambda inputs: _run_reranking(inputs, rerank), "scores"),
-    "adversarial candidates": Protocol(
-        "reranking", candidate_datasets, lambda inputs: _run_reranking(inputs, rerank_adversarial), "scores"
-    ),
+    "answers": Protocol("responses", _questions, _run_answers),
+    "histories": Protocol("responses", candidate_datasets, _run_histories),
+    "next turns": Protocol("responses", next_turn_datasets, _run_next_turns),
+    "fine-tuned responses": _fine_tuned("responses", _questions, fine_tuned_responses, RESPONSES, 5),
+    "candidates": _ranked(rerank),
+    "adversarial candidates": _ranked(rerank_adversarial),
     "coherence": Protocol("coherence", _dialogue_datasets, _run_coherence, "heads"),
-    "fine-tuned actions": Protocol("actions", lambda data: ACTION_DATASETS, _run_fine_tuned_actions, "weights"),
-    "probed actions": Protocol(
-        "actions",
-        lambda data: ACTION_DATASETS,
-        lambda inputs: probe_actions(
-            inputs.encoder, inputs.data, seeds=inputs.effort.seeds or _PROBE_SEEDS, steps=inputs.effort.steps
-        ),
-    ),
-    "probed inference": Protocol(
-        "inference",
-        lambda data: INFERENCE_DATASETS,
-        lambda inputs: probe_inference(
-            inputs.encoder, inputs.data, seeds=inputs.effort.seeds or _PROBE_SEEDS, steps=inputs.effort.steps
-        ),
-    ),
-    "retrieval": Protocol(
-        "retrieval", retrieval_datasets, lambda inputs: evaluate_retrieval(inputs.encoder, inputs.data)
-    ),
-    "similarity": Protocol(
-        "sts", lambda data: SIMILARITY_DATASETS, lambda inputs: evaluate_similarity(inputs.encoder, inputs.data)
-    ),
-    "closeness": Protocol(
-        "nli", lambda data: TRIPLET_DATASETS, lambda inputs: evaluate_nli(inputs.encoder, inputs.data)
-    ),
-    "geometry": Protocol("geometry", intent_datasets, lambda inputs: geometry(inputs.encoder, inputs.data)),
-    "compressed geometry": Protocol(
-        "geometry",
-        intent_datasets,
-        lambda inputs: compressed_geometry(inputs.encoder, inputs.variants, inputs.data),
-        "variants",
-    ),
-    "isotropy": Protocol("geometry", conversation_datasets, lambda inputs: isotropy(inputs.encoder, inputs.data)),
+    "fine-tuned actions": _fine_tuned("actions", _actions, fine_tuned_actions, ACTIONS, 5),
+    "probed actions": _probed("actions", _actions, probe_actions),
+    "probed inference": _probed("inference", _known(INFERENCE_DATASETS), probe_inference),
+    "retrieval": _frozen("retrieval", retrieval_datasets, evaluate_retrieval),
+    "similarity": _frozen("sts", _known(SIMILARITY_DATASETS), evaluate_similarity),
+    "closeness": _frozen("nli", _known(TRIPLET_DATASETS), evaluate_nli),
+    "geometry": _frozen("geometry", intent_datasets, geometry),
+    "compressed geometry": _compressed("geometry", intent_datasets, compressed_geometry),
+    "isotropy": _frozen("geometry", conversation_datasets, isotropy),
 }
 
 

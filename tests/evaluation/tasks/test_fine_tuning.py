@@ -15,6 +15,7 @@ from sklearn.metrics import f1_score
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import DatasetError
+from turnwise.evaluation.datasets.candidates import QuestionData
 from turnwise.evaluation.datasets.dialogue_labels import ActionData, ActionExample
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.metrics import compute_per_run
@@ -118,8 +119,7 @@ def test_responses_improve(encoder: Encoder) -> None:
     seen: list[tuple[str, int, int]] = []
     outcomes = fine_tuned_responses(
         encoder,
-        pairs,
-        "toy",
+        QuestionData("toy", tuple(pairs)),
         shots=(32,),
         seeds=2,
         settings=replace(RESPONSES, batch_size=8, learning_rate=5e-3, epochs=25, evaluate_every=50),
@@ -138,7 +138,7 @@ def test_responses_improve(encoder: Encoder) -> None:
 
 def test_too_few_pairs_are_refused(encoder: Encoder) -> None:
     with pytest.raises(DatasetError, match="needs at least 40"):
-        fine_tuned_responses(encoder, [("a", "b")] * 39, "toy", shots=(10,))
+        fine_tuned_responses(encoder, QuestionData("toy", (("a", "b"),) * 39), shots=(10,))
 
 
 def test_actions_are_learnt(encoder: Encoder) -> None:

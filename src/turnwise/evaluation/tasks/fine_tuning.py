@@ -21,6 +21,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from turnwise.core.dialogue import response_turns
 from turnwise.core.errors import DatasetError
 from turnwise.core.progress import Progress, silent
+from turnwise.evaluation.datasets.candidates import QuestionData
 from turnwise.evaluation.datasets.dialogue_labels import ActionData
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.metrics import Outcome
@@ -90,8 +91,7 @@ def fine_tuned_intents(
 
 def fine_tuned_responses(
     encoder: TrainableEncoder,
-    pairs: Pairs,
-    dataset: str,
+    data: QuestionData,
     *,
     shots: Sequence[int] = (500, 1000),
     seeds: int = 5,
@@ -105,6 +105,7 @@ def fine_tuned_responses(
     samples k pairs to learn from and k for validation. Ranking is that of `rank_answers`, with the same test candidates
     in every run.
     """
+    pairs, dataset = data.pairs, data.name
     order = np.random.default_rng(0).permutation(len(pairs))
     rest, test = order[: len(pairs) // 2], [pairs[row] for row in order[len(pairs) // 2 :]]
     if len(rest) < 2 * max(shots):
