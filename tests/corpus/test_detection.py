@@ -19,7 +19,7 @@ _OWN_LOGS = [
     for layout in LAYOUTS
     if READERS[layout.reader].is_log
     and layout.reader not in _BY_NAME_ONLY
-    and layout.name != "messages under another key"
+    and layout.name != "messages under-another-key"
 ]
 
 

@@ -1,14 +1,24 @@
-"""The fixture of the readers' tests: an import that checks what holds for every import."""
+"""Fixtures of the readers' tests: an import that checks what holds for every import, and the imported layouts."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.helpers.layouts import Layout
 from tests.helpers.outcomes import Outcome, outcome_of
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.pipeline import import_corpus
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_fsync() -> Iterator[None]:
+    """Skip fsync: thousands of stores need not survive a power failure."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
 
 
 @pytest.fixture
@@ -29,18 +39,32 @@ def try_import(tmp_path: Path) -> Callable[..., Outcome]:
             assert not out.exists()
             assert str(error)
             outcome = Outcome(error=str(error))
-        try:
-            strictly = outcome_of(import_corpus(reader, path, strict, strict=True, **options))
-        except CorpusError as error:
-            assert not strict.exists()
-            assert outcome.rejected or outcome.error
-            if outcome.rejected:
-                first = outcome.rejected[0]
-                assert first["file"] in str(error)
-                assert first["reason"] in str(error)
-        else:
-            assert not outcome.rejected
-            assert strictly.dialogues == outcome.dialogues
+        if not outcome.rejected and not outcome.error:
+            return outcome
+        with pytest.raises(CorpusError) as stopped:
+            import_corpus(reader, path, strict, strict=True, **options)
+        assert not strict.exists()
+        if outcome.rejected:
+            first = outcome.rejected[0]
+            assert first["file"] in str(stopped.value)
+            assert first["reason"] in str(stopped.value)
         return outcome
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Layout], Outcome]:
+    """Return what a strict import of a layout gives: `imported(layout)` imports each one once."""
+    outcomes: dict[str, Outcome] = {}
+
+    def run(layout: Layout) -> Outcome:
+        if layout.name not in outcomes:
+            folder = tmp_path_factory.mktemp("layout")
+            source = layout.write(folder / "in")
+            outcomes[layout.name] = outcome_of(
+                import_corpus(layout.reader, source, folder / "out", strict=True, **layout.options)
+            )
+        return outcomes[layout.name]
 
     return run

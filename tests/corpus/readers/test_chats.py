@@ -757,7 +757,7 @@ def test_truncated_file_keeps_the_messages_before_the_end(reader: str, tmp_path:
     assert len(kept) == len(whole) - 1
     assert set(kept) < set(whole)
     (rejection,) = outcome.rejected
-    assert rejection["file"] == layout.main_file
+    assert rejection["file"] == layout.main
     assert rejection["line"] == content.count(b"\n") + 1
 
 
@@ -826,7 +826,7 @@ def test_any_value_in_any_place_is_read_or_rejected(reader: str, data: st.DataOb
     document = json.loads(layout.content)
     place = data.draw(st.sampled_from(list(_places(document))))
     changed = _replace_at(document, place, data.draw(_json_values))
-    dialogues, _ = read_all(reader, layout.main_file, json.dumps(changed).encode())
+    dialogues, _ = read_all(reader, layout.main, json.dumps(changed).encode())
     assert len({dialogue.id for dialogue in dialogues}) == len(dialogues)
 
 

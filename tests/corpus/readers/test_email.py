@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.layouts import lay_out, mail
+from tests.helpers.layouts import lay_out
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.registry import get_reader
@@ -24,6 +24,24 @@ def texts(dialogue: Dialogue) -> list[str]:
 
 def mailbox(folder: Path, *messages: str | bytes, name: str = "support.mbox") -> Path:
     return lay_out(folder, {name: b"".join(it.encode() if isinstance(it, str) else it for it in messages)})
+
+
+def mail(sender: str, to: str, subject: str, minute: int, text: str, number: int, *headers: str) -> str:
+    """Return a message of an mbox file."""
+    clock = f"10:{minute:02}:00"
+    lines = (
+        f"From {sender} Wed May  1 {clock} 2024",
+        f"From: {sender}",
+        f"To: {to}",
+        f"Subject: {subject}",
+        f"Date: Wed, 1 May 2024 {clock} +0000",
+        f"Message-ID: <{number}@example.org>",
+        *headers,
+        "",
+        text,
+        "",
+    )
+    return "".join(f"{line}\n" for line in lines)
 
 
 def raw_mail(*headers: str, body: bytes, number: int = 1) -> bytes:

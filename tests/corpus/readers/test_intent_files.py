@@ -294,7 +294,7 @@ def zipped(folder: Path, archive: Path) -> Path:
     return archive
 
 
-@pytest.mark.parametrize("name", ["dialogflow ES", "dialogflow CX in one of two languages", "lex V2"])
+@pytest.mark.parametrize("name", ["dialogflow es", "dialogflow cx-with-two-languages", "lex v2"])
 def test_archive_reads_like_its_folder(name: str, tmp_path: Path, try_import: Callable):
     case = layout(name)
     archive = zipped(case.write(tmp_path / "in"), tmp_path / "agent.zip")
@@ -313,7 +313,7 @@ def test_unusable_archives(tmp_path: Path, try_import: Callable):
 
 
 def test_dialogflow_needs_a_language_where_there_are_several(tmp_path: Path, try_import: Callable):
-    folder = layout("dialogflow CX in one of two languages").write(tmp_path / "in")
+    folder = layout("dialogflow cx-with-two-languages").write(tmp_path / "in")
     assert try_import("dialogflow", folder).error == "the export has de, en: choose one by --set language=de"
     assert try_import("dialogflow", folder, language="fr").error == "language must be one of de, en, got 'fr'"
     assert labels(try_import("dialogflow", folder, language="de")) == [("ein Schaf", "feed")]
@@ -321,7 +321,7 @@ def test_dialogflow_needs_a_language_where_there_are_several(tmp_path: Path, try
 
 def test_dialogflow_single_file(tmp_path: Path, try_import: Callable):
     """Without the intent's own file, its name is that of the file."""
-    folder = layout("dialogflow ES").write(tmp_path / "in")
+    folder = layout("dialogflow es").write(tmp_path / "in")
     outcome = try_import("dialogflow", folder / "intents" / "feed_pet_usersays_en.json")
     assert labels(outcome) == [("feed the old goat now", "feed_pet"), ("give it hay", "feed_pet")]
     assert "no training phrases" in try_import("dialogflow", folder / "agent.json").error
@@ -375,7 +375,7 @@ def test_dialogflow_cx_file_without_phrases(content: bytes, reason: str, tmp_pat
 
 
 def test_lex_needs_a_locale_where_there_are_several(tmp_path: Path, try_import: Callable):
-    folder = layout("lex V2").write(tmp_path / "in")
+    folder = layout("lex v2").write(tmp_path / "in")
     german = json_bytes({"name": "Feed", "sampleUtterances": [{"utterance": "füttere {Tier}"}]})
     lay_out(folder, {"Farm/BotLocales/de_DE/Intents/Feed/Intent.json": german})
     assert try_import("lex", folder).error == "the export has de_DE, en_GB: choose one by --set locale=de_DE"
@@ -409,10 +409,10 @@ def test_lex_single_intents(tmp_path: Path, try_import: Callable):
 def test_lex_invalid_utterances(utterances: Any, reason: str, tmp_path: Path, try_import: Callable):
     intent = json_bytes({"name": "Wash", "sampleUtterances": utterances})
     folder = lay_out(
-        layout("lex V2").write(tmp_path / "in"), {"Farm/BotLocales/en_GB/Intents/Wash/Intent.json": intent}
+        layout("lex v2").write(tmp_path / "in"), {"Farm/BotLocales/en_GB/Intents/Wash/Intent.json": intent}
     )
     outcome = try_import("lex", folder)
-    assert outcome.dialogues == layout("lex V2").expected
+    assert outcome.dialogues == layout("lex v2").expected
     ((file, _, given),) = rejections(outcome)
     assert file.endswith("Wash/Intent.json")
     assert reason in given

@@ -8,16 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.layouts import (
-    TWEET_COLUMNS,
-    csv_bytes,
-    freshdesk_message,
-    json_bytes,
-    jsonl_bytes,
-    lay_out,
-    tweet,
-    zendesk_comment,
-)
+from tests.helpers.layouts import csv_bytes, json_bytes, jsonl_bytes, lay_out
 from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.shared.html_text import html_to_text
 from turnwise.corpus.registry import get_reader
@@ -46,6 +37,11 @@ def start_times(reader: str, folder: Path) -> dict[str, float]:
 
 
 # ---- Zendesk
+
+
+def zendesk_comment(author: int, text: str, minute: int, **changes: Any) -> dict[str, Any]:
+    time = f"2024-05-01T10:{minute:02}:00Z"
+    return {"author_id": author, "type": "Comment", "body": text, "public": True, "created_at": time} | changes
 
 
 def zendesk(folder: Path, *comments: Any, name: str = "tickets.jsonl", **more: Any) -> Path:
@@ -347,6 +343,11 @@ def test_intercom_list_of_the_api_is_rejected(tmp_path: Path, try_import: Callab
 # ---- Freshdesk
 
 
+def freshdesk_message(text: str, minute: int, *, incoming: bool, private: bool = False) -> dict[str, Any]:
+    time = f"2024-05-01T10:{minute:02}:00Z"
+    return {"body_text": text, "incoming": incoming, "private": private, "created_at": time}
+
+
 def freshdesk(folder: Path, *messages: Any, **changes: Any) -> Path:
     ticket = {"id": 51, "description_text": "Hi", "created_at": "2024-05-01T10:00:00Z", "conversations": list(messages)}
     return lay_out(folder, {"tickets.json": json_bytes([ticket | changes], indent=1)})
@@ -434,6 +435,16 @@ def test_long_malformed_html_is_read_in_linear_time(piece: str):
 
 
 # ---- tweets
+
+
+TWEET_COLUMNS = (
+    *("tweet_id", "author_id", "inbound", "created_at", "text", "response_tweet_id", "in_response_to_tweet_id"),
+)
+
+
+def tweet(number: int, minute: int, text: str, reply_to: object = "", *, inbound: bool = True) -> tuple[object, ...]:
+    author = "115001" if inbound else "KettleHelp"
+    return (number, author, inbound, f"Tue Oct 31 22:{minute:02}:47 +0000 2017", text, "", reply_to)
 
 
 def tweets(folder: Path, *rows: tuple) -> Path:
