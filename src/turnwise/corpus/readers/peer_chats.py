@@ -1,6 +1,9 @@
-"""Conversations between people without roles: chitchat, Topical-Chat, CaSiNo, Reddit, self-dialogue."""
+"""Conversations between people without roles: PersonaChat, Cornell Movie-Dialogs, Topical-Chat, Reddit and others."""
 
+import ast
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from turnwise.core.dialogue import Dialogue, peer
 from turnwise.core.errors import CorpusError
@@ -9,6 +12,9 @@ from turnwise.corpus.source.corpus_source import CorpusSource
 
 #: The prefix of self-dialogue's columns of sentences.
 _SENTENCE = "Answer.sentence"
+_CORNELL_SEPARATOR = " +++$+++ "
+_PERSONACHAT_LINE = re.compile(r"(\d+) (.*)", re.DOTALL)
+_PERSONA = ("your persona:", "partner's persona:")
 
 
 def read_chitchat(source: CorpusSource) -> Iterator[Dialogue]:
@@ -103,3 +109,77 @@ def read_self_dialogue(source: CorpusSource, *, drop_blocked_workers: bool = Fal
             for number, text in sentences:
                 builder.add_turn(peer(2 - number % 2), text)
         yield from builder.result()
+
+
+def read_cornell(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read `movie_lines.txt` and `movie_conversations.txt`, with fields separated by ` +++$+++ `."""
+    lines: dict[str, tuple[str, str]] = {}
+    for path, number, line in source.records(source.lines, "movie_lines.txt"):
+        fields = line.split(_CORNELL_SEPARATOR, 4)
+        if len(fields) == 5:
+            lines[fields[0]] = fields[1], fields[4]
+        elif len(fields) == 4 and line.rstrip().endswith("+++$+++"):  # a line without text
+            lines[fields[0]] = fields[1], ""
+        elif line.strip():
+            source.reject(path, number, "turn", f"expected 5 fields, got {len(fields)}", text=line)
+    for path, number, line in source.records(source.lines, "movie_conversations.txt"):
+        if not line.strip():
+            continue
+        with source.dialogue(path, number) as builder:
+            _, _, movie, names = line.split(_CORNELL_SEPARATOR, 3)
+            line_ids = _parse_line_ids(names)
+            builder.id = f"{movie}/{line_ids[0]}"
+            for line_id in line_ids:
+                character, text = lines[line_id]
+                builder.add_turn(builder.peer(character), text)
+        yield from builder.result()
+
+
+def _parse_line_ids(names: str) -> list[str]:
+    try:
+        line_ids = ast.literal_eval(names.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        line_ids = None
+    if not isinstance(line_ids, list):
+        raise ValueError(f"expected a list of lines, as in ['L1', 'L2'], got {names[:80]!r}")
+    return line_ids
+
+
+def read_personachat(source: CorpusSource, *, variant: str = "none_original") -> Iterator[Dialogue]:
+    """Read `{train,valid,test}_VARIANT.txt`, lines `N utterance<TAB>reply<TAB><TAB>candidates`; 1 starts a dialogue.
+
+    Args:
+        source: the files to read.
+        variant: which of the release's files; they contain the same dialogues with different personas, which are not
+            turns.
+    """
+    for path in source.files(f"*_{variant}.txt"):
+        for number, block in enumerate(_personachat_blocks(source, path)):
+            with source.dialogue(path, block[0][0], split_of(path.stem)) as builder:
+                builder.id = f"{path.stem}/{number}"
+                for line, text in block:
+                    if text.startswith(_PERSONA):
+                        source.skipped["persona lines"] += 1
+                        continue
+                    utterance, _, rest = text.partition("\t")
+                    reply, _, _candidates = rest.partition("\t")
+                    if utterance != "__SILENCE__":  # the other speaker begins
+                        builder.add_turn(peer(1), utterance, line=line)
+                    builder.add_turn(peer(2), reply, line=line)
+            yield from builder.result()
+
+
+def _personachat_blocks(source: CorpusSource, path: Path) -> Iterator[list[tuple[int, str]]]:
+    block: list[tuple[int, str]] = []
+    for number, line in source.lines(path):
+        match = _PERSONACHAT_LINE.fullmatch(line)
+        if not match:
+            if line.strip():
+                source.reject(path, number, "turn", "expected a number, a space and a text", text=line)
+            continue
+        if match[1] == "1" and block:
+            yield block
+            block = []
+        block.append((number, match[2]))
+    if block:
+        yield block

@@ -47,42 +47,20 @@ _MEDIA = re.compile(
     re.IGNORECASE,
 )
 _FILE_NAME = re.compile(r"\S.{0,200}\.\w{2,5}")
-_DELETED = frozenset(
-    (
-        "this message was deleted",
-        "you deleted this message",
-        "diese nachricht wurde gelöscht",
-        "du hast diese nachricht gelöscht",
-        "se eliminó este mensaje",
-        "eliminaste este mensaje",
-        "ce message a été supprimé",
-        "vous avez supprimé ce message",
-        "questo messaggio è stato eliminato",
-        "hai eliminato questo messaggio",
-        "mensagem apagada",
-        "essa mensagem foi apagada",
-        "esta mensagem foi apagada",
-        "esta mensagem foi eliminada",
-        "você apagou esta mensagem",
-        "dit bericht is verwijderd",
-        "je hebt dit bericht verwijderd",
-        "u hebt dit bericht verwijderd",
-        "bu mesaj silindi",
-        "ta wiadomość została usunięta",
-        "данное сообщение удалено",
-    )
+_DELETED = re.compile(
+    "this message was deleted|you deleted this message|diese nachricht wurde gelöscht|"
+    "du hast diese nachricht gelöscht|se eliminó este mensaje|eliminaste este mensaje|ce message a été supprimé|"
+    "vous avez supprimé ce message|questo messaggio è stato eliminato|hai eliminato questo messaggio|"
+    "mensagem apagada|essa mensagem foi apagada|esta mensagem foi apagada|esta mensagem foi eliminada|"
+    "você apagou esta mensagem|dit bericht is verwijderd|je hebt dit bericht verwijderd|"
+    "u hebt dit bericht verwijderd|bu mesaj silindi|ta wiadomość została usunięta|данное сообщение удалено",
+    re.IGNORECASE,
 )
 #: Notes in angle brackets behind edited texts.
-_EDITED = frozenset(
-    (
-        "This message was edited",
-        "Diese Nachricht wurde bearbeitet",
-        "Se editó este mensaje",
-        "Ce message a été modifié",
-        "Questo messaggio è stato modificato",
-        "Mensagem editada",
-        "Dit bericht is bewerkt",
-    )
+_EDITED = re.compile(
+    "This message was edited|Diese Nachricht wurde bearbeitet|Se editó este mensaje|Ce message a été modifié|"
+    "Questo messaggio è stato modificato|Mensagem editada|Dit bericht is bewerkt",
+    re.IGNORECASE,
 )
 
 #: Clocks that are set back, by up to this many seconds, do not change the order of messages.
@@ -262,7 +240,7 @@ def _content(text: str) -> tuple[str, str]:
     """Return the words of a message, and what it is if it has none."""
     is_automatic = text.startswith(_MARK)
     text = _MARKS.sub("", _without_note(text)).strip()
-    if text.rstrip(" .").casefold() in _DELETED:
+    if _DELETED.fullmatch(text.rstrip(" .")):
         return "", "deleted messages"
     first, _, caption = text.partition("\n")
     if _MEDIA.fullmatch(first.strip()):
@@ -279,4 +257,4 @@ def _without_note(text: str) -> str:
     before, bracket, note = text.rpartition("<")
     if not bracket or not note.endswith(">") or not before.strip(f"{_MARK} \n"):
         return text
-    return before if before.endswith(_MARK) or note.rstrip(".>") in _EDITED else text
+    return before if before.endswith(_MARK) or _EDITED.fullmatch(note.rstrip(".>")) else text

@@ -16,8 +16,8 @@ from typing import Any
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.core.errors import DatasetError
 from turnwise.corpus.readers import irc_disentanglement
-from turnwise.corpus.readers.question_answers import read as read_question_answers
 from turnwise.corpus.readers.responses import Candidates, read_candidates
+from turnwise.corpus.readers.sentence_pairs import read_question_answers
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.store import is_store
 from turnwise.corpus.synthetic.sample_sets import response_examples

@@ -1,17 +1,19 @@
-"""Natural language inference as dialogues: pairs of turns, with the relation as intent of the second, or triplets.
+"""Pairs of texts as dialogues of two turns: natural language inference, and questions with answers.
 
-Reads SNLI's and MNLI's JSON Lines (`sentence1, sentence2, gold_label`), CSV or TSV with `premise, hypothesis, label` (0
-entailment, 1 neutral, 2 contradiction, or the words), SimCSE's triplets (`sent0, sent1, hard_neg`) and the `pairs/` of
-the synthetic sample.
+Inference data are SNLI's and MNLI's JSON Lines (`sentence1, sentence2, gold_label`), CSV or TSV with `premise,
+hypothesis, label` (0 entailment, 1 neutral, 2 contradiction, or the words), SimCSE's triplets (`sent0, sent1,
+hard_neg`) and the `pairs/` of the synthetic sample. Questions and answers are AmazonQA, or any JSON Lines, CSV or TSV.
 """
 
+import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from turnwise.core.dialogue import Dialogue, peer
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue, peer
 from turnwise.corpus.readers.shared.annotations import split_of
 from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.json_text import parse_json
 from turnwise.corpus.source.tables import CSV_DELIMITERS
 
 _RELATIONS = {"0": "entailment", "1": "neutral", "2": "contradiction"}
@@ -25,8 +27,8 @@ _FIELDS = (
 _Pair = tuple[int, str, str, str]
 
 
-def read(source: CorpusSource, *, form: Literal["pairs", "triplets"] = "pairs") -> Iterator[Dialogue]:
-    """Read the files; pairs without a gold label ('-') are left out.
+def read_nli(source: CorpusSource, *, form: Literal["pairs", "triplets"] = "pairs") -> Iterator[Dialogue]:
+    """Read pairs, with the relation as intent of the second turn; pairs without a gold label ('-') are left out.
 
     Args:
         source: the files to read.
@@ -85,3 +87,36 @@ def _dialogue(
         for number, text in enumerate(texts, 1):
             builder.add_turn(peer(number), text, relation if number == len(texts) else None)
     yield from builder.result()
+
+
+def read_question_answers(
+    source: CorpusSource, *, question: str = "question", answer: str = "answer"
+) -> Iterator[Dialogue]:
+    """Read questions with answers, each a dialogue of two turns.
+
+    Args:
+        source: the files to read.
+        question: the field of the question.
+        answer: the field of the answer.
+    """
+    for path in source.files("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz", "*.csv", "*.tsv"):
+        records: Iterator[tuple[int, Any]] = (
+            source.csv_rows(path) if path.suffix in CSV_DELIMITERS else source.json_lines(path, _parse_record)
+        )
+        for line, record in records:
+            with source.dialogue(path, line) as builder:
+                builder.id = f"{source.relative_name(path)}/{line}"
+                builder.add_turn(USER, record[question])
+                builder.add_turn(SYSTEM, record[answer])
+            yield from builder.result()
+
+
+def _parse_record(line: str) -> Any:
+    try:
+        return parse_json(line)
+    except ValueError as error:
+        # AmazonQA has Python dict literals instead of JSON; evaluating a literal runs no code
+        try:
+            return ast.literal_eval(line.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            raise ValueError(f"{error}; nor is it a Python literal") from None

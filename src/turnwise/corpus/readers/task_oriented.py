@@ -1,6 +1,9 @@
-"""Wizard-of-Oz dialogues in JSON: CamRest676, WOZ 2.0, KVRET, Frames, MetaLWOZ, STAR."""
+"""Task-oriented dialogues: Schema-Guided, CamRest676, WOZ 2.0, KVRET, Frames, MetaLWOZ, STAR, ABCD, MSR-E2E."""
 
+import re
 from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
@@ -8,9 +11,39 @@ from turnwise.corpus.readers.shared.annotations import act, find_spans, split_of
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.json_text import parse_json
 
-_FRAMES_SPEAKERS = {"user": USER, "wizard": SYSTEM}
-_KVRET_SPEAKERS = {"driver": USER, "assistant": SYSTEM}
+_SPEAKERS = {
+    **dict.fromkeys(("user", "USER", "customer", "driver"), USER),
+    **dict.fromkeys(("system", "SYSTEM", "agent", "assistant", "wizard"), SYSTEM),
+}
 _STAR_SPEAKERS = {("User", "utter"): USER, ("Wizard", "pick_suggestion"): SYSTEM, ("Wizard", "utter"): SYSTEM}
+_MSR_ACT = re.compile(r"\s*(\w+)\((.*)\)\s*", re.DOTALL)
+
+
+def read_schema_guided(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read `{train,dev,test}/dialogues_NNN.json`; a user turn's intent is the first active one of its frames.
+
+    Ids repeat between splits, so they are prefixed with the split's folder.
+    """
+    for path, line, record in source.records(source.json_array, "dialogues_*.json"):
+        folder = path.parent.name
+        split = split_of(folder)
+        with source.dialogue(path, line, split) as builder:
+            builder.id = f"{folder}/{record['dialogue_id']}" if split else record["dialogue_id"]
+            for turn in record["turns"]:
+                frames = turn["frames"]
+                acts = [act(action["act"], action["slot"]) for frame in frames for action in frame.get("actions", ())]
+                # values copied from another turn have no offsets
+                spans = [
+                    (slot["slot"], slot["start"], slot["exclusive_end"])
+                    for frame in frames
+                    for slot in frame["slots"]
+                    if "start" in slot
+                ]
+                intents = (frame.get("state", {}).get("active_intent", "NONE") for frame in frames)
+                intent = next((intent for intent in intents if intent and intent != "NONE"), None)
+                speaker = _SPEAKERS.get(turn["speaker"], turn["speaker"])
+                builder.add_turn(speaker, turn["utterance"], intent, acts, spans)
+        yield from builder.result()
 
 
 def read_camrest676(source: CorpusSource) -> Iterator[Dialogue]:
@@ -72,7 +105,7 @@ def read_kvret(source: CorpusSource) -> Iterator[Dialogue]:
             for position, turn in enumerate(turns):
                 text = turn["data"]["utterance"]
                 if turn["turn"] != "driver":
-                    builder.add_turn(_KVRET_SPEAKERS.get(turn["turn"], turn["turn"]), text)
+                    builder.add_turn(_SPEAKERS.get(turn["turn"], turn["turn"]), text)
                     continue
                 slots, requested = _parse_kvret_labels(turns, position)
                 acts = [act("inform", slot) for slot in slots] + [act("request", slot) for slot in requested]
@@ -97,7 +130,7 @@ def read_frames(source: CorpusSource) -> Iterator[Dialogue]:
             for turn in record["turns"]:
                 acts, values = _parse_frames_acts(turn.get("labels", {}).get("acts", ()))
                 text = turn["text"]
-                speaker = _FRAMES_SPEAKERS.get(turn["author"], turn["author"])
+                speaker = _SPEAKERS.get(turn["author"], turn["author"])
                 builder.add_turn(speaker, text, acts=acts, spans=find_spans(text, values))
         yield from builder.result()
 
@@ -140,3 +173,71 @@ def read_star(source: CorpusSource) -> Iterator[Dialogue]:
                 label = event.get("ActionLabel")
                 builder.add_turn(speaker, event["Text"], acts=[label] if label else ())
         yield from builder.result()
+
+
+def read_abcd(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read `abcd_v1.1.json`, `{split: [{convo_id, original: [[speaker, text], …]}]}`.
+
+    A customer's turn has the conversation's subflow as intent. What the agent does in other systems ('action' rows) is
+    not an utterance.
+    """
+    for path, line, (split, records) in source.records(source.json_object, "abcd_v*.json", "abcd_v*.json.gz"):
+        with source.guard(path, line):
+            for record in records:
+                with source.dialogue(path, line, split_of(split)) as builder:
+                    builder.id = str(record["convo_id"])
+                    targets = [turn["targets"] for turn in record.get("delexed", ())]
+                    for position, (speaker, text) in enumerate(record["original"]):
+                        if speaker == "action":
+                            source.skipped["action rows"] += 1
+                            continue
+                        labelled = speaker == "customer" and position < len(targets)
+                        intent = targets[position][0] if labelled else None
+                        builder.add_turn(_SPEAKERS.get(speaker, speaker), text, intent)
+                yield from builder.result()
+
+
+def read_msr_e2e(source: CorpusSource) -> Iterator[Dialogue]:
+    """Read `{movie,restaurant,taxi}_all.tsv`, a message per row, its acts in the columns after the text.
+
+    Consecutive rows of one session are one dialogue.
+    """
+    for path in source.files("*_all.tsv"):
+        for session, rows in groupby(_read_msr_rows(source, path), key=lambda row: row[1]):
+            messages = list(rows)
+            with source.dialogue(path, messages[0][0]) as builder:
+                builder.id = f"{path.stem.removesuffix('_all')}/{session}"
+                for number, _, speaker, text, cells in messages:
+                    labels = [label for cell in cells for label in _parse_msr_acts(cell)]
+                    acts = list(dict.fromkeys(act(name, slot) for name, slot, _ in labels))
+                    spans = find_spans(text, [(slot, value) for _, slot, value in labels if slot and value])
+                    builder.add_turn(_SPEAKERS.get(speaker, speaker), text, acts=acts, spans=spans, line=number)
+            yield from builder.result()
+
+
+def _read_msr_rows(source: CorpusSource, path: Path) -> Iterator[tuple[int, str, str, str, list[str]]]:
+    """Yield line, session, speaker, text, and the cells of acts."""
+    columns: list[str] = []
+    for number, line in source.lines(path):
+        cells = line.split("\t")
+        if not columns:
+            columns = [cell.lower() for cell in cells[:5]]
+        elif len(cells) < 5:
+            source.reject(path, number, "turn", f"expected at least 5 cells, got {len(cells)}", text=line)
+        else:
+            row = dict(zip(columns, cells, strict=False))
+            with source.guard(path, number):
+                yield number, row["session.id"], row["message.from"].strip(), row["message.text"], cells[5:]
+
+
+def _parse_msr_acts(cell: str) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield (act, slot, value) for 'request(date;city)' or 'inform(date=today;numberofpeople=2)'."""
+    match = _MSR_ACT.fullmatch(cell)
+    if not match:
+        return
+    arguments = [argument for argument in match[2].split(";") if argument.strip()]
+    if not arguments:
+        yield match[1], None, None
+    for argument in arguments:
+        slot, equals, value = argument.partition("=")
+        yield match[1], slot.strip(), value.strip(" {}") if equals else None
