@@ -65,19 +65,20 @@ def read(
             continue
         names.add(name)
         dialogue_split = _label(first(record, split)) if split else None
-        log.at(path, line)
-        for message in found:
-            seconds = None
-            try:
-                seconds = parse_time(first(message, time), formats) if time else None
-                if (content := first(message, text)) is None:
-                    raise ValueError(f"a message has no {text!r}; it has {', '.join(_paths(message)) or 'no keys'}")
-            except ValueError as error:
-                log.reject(name, seconds, str(error), first(message, text))
-                continue
-            role = _label(first(message, speaker)) or ""
-            label = _label(first(message, intent)) if intent else None
-            log.add(name, seconds, role, content, intent=label, split=dialogue_split)
+        with source.guard(path, line):  # its id may be invalid
+            log.at(path, line)
+            for message in found:
+                seconds = None
+                try:
+                    seconds = parse_time(first(message, time), formats) if time else None
+                    if (content := first(message, text)) is None:
+                        raise ValueError(f"a message has no {text!r}; it has {', '.join(_paths(message)) or 'no keys'}")
+                except ValueError as error:
+                    log.reject(name, seconds, str(error), first(message, text))
+                    continue
+                role = _label(first(message, speaker)) or ""
+                label = _label(first(message, intent)) if intent else None
+                log.add(name, seconds, role, content, intent=label, split=dialogue_split)
     if not matched:
         what = messages or conversations
         raise CorpusError(
