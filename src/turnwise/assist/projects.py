@@ -13,7 +13,7 @@ from typing import Any
 
 from turnwise.assist.conversations.conversations import Conversations
 from turnwise.assist.labelling.labelling import Labelling
-from turnwise.assist.map.building import write_map
+from turnwise.assist.map.page import write_map
 from turnwise.assist.map.utterance_map import DESCRIPTION as MAP_DESCRIPTION
 from turnwise.assist.map.utterance_map import JOURNAL, UtteranceMap
 from turnwise.assist.responses.responder import Responder

@@ -113,8 +113,11 @@ def clusters_command(
     Example: `turnwise conversations clusters conversations --out clusters.csv`
     """
     conversations = _open(table, model)
+    from turnwise.assist.map.reduction import MapSettings
+
+    settings = MapSettings(method, min_cluster_size, seed=seed)
     with progress_bar() as progress:
-        result = conversations.cluster(min_cluster_size=min_cluster_size, method=method, seed=seed, progress=progress)
+        result = conversations.cluster(settings, progress=progress)
     clusters = result.clusters
     outside = sum(cluster < 0 for _, _, cluster in result.assignments)
     if out is not None:

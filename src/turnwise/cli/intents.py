@@ -77,7 +77,8 @@ def fit_command(
 
     Example: `turnwise intents fit examples.csv --out intents`
     """
-    from turnwise.assist.intents.storage import is_classifier, replace_classifier
+    from turnwise.assist.intents.classifier_files import is_classifier
+    from turnwise.assist.intents.storage import replace_classifier
     from turnwise.core.errors import IntentError
 
     out = out or project_part("intents", "--out")
@@ -318,7 +319,7 @@ def report_command(
 
     Example: `turnwise intents report intents --out report.html`
     """
-    from turnwise.assist.intents.storage import is_classifier
+    from turnwise.assist.intents.classifier_files import is_classifier
     from turnwise.assist.intents.testing import cross_validate
 
     given: dict[str, Any] = {

@@ -69,8 +69,8 @@ def map_command(
     corpus = turnwise.read_corpus(store, splits=split or None)
     require_speakers(corpus.stores, speaker or ())
     earlier = None if since is None else UtteranceMap.load(since)
-    from turnwise.assist.map.building import PAGE, PICTURE, write_map
-    from turnwise.assist.map.page import summarise_map
+    from turnwise.assist.map.page import PAGE, PICTURE, summarise_map, write_map
+    from turnwise.assist.map.reduction import MapSettings
     from turnwise.models.identity import encoder_fingerprint
     from turnwise.models.vector_cache import VectorCache
 
@@ -82,15 +82,12 @@ def map_command(
             cache,
             corpus,
             out,
+            MapSettings(method, min_cluster_size, outliers, seed),
             title=store.name,
             speakers=speaker or None,
             limit=limit,
             model=model,
-            method=method,
-            min_cluster_size=min_cluster_size,
-            outliers=outliers,
             earlier=earlier,
-            seed=seed,
             progress=progress,
         )
         cache.clear()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -97,6 +98,11 @@ class Batcher:
         self._arrivals: queue.SimpleQueue[_EncodingJob | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
         self._thread.start()
+
+    @cached_property
+    def weights_fingerprint(self) -> str:
+        """A hash of weights and vocabulary, which do not change."""
+        return self.encoder.weights_fingerprint()
 
     async def encode(
         self, items: Sequence[Item], *, max_length: int | None = None, normalise: bool = True
@@ -260,7 +266,6 @@ class BatchedEncoder:
     def __init__(self, batcher: Batcher, texts_per_job: int | None = None):
         self.batcher = batcher
         self._texts_per_job = texts_per_job
-        self._weights_fingerprint: str | None = None
 
     def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
         """Return the vectors (inputs, size), as `Encoder.encode` does."""
@@ -280,9 +285,7 @@ class BatchedEncoder:
 
     def weights_fingerprint(self) -> str:
         """Return a hash of weights and vocabulary, as `Encoder.weights_fingerprint` does."""
-        if self._weights_fingerprint is None:
-            self._weights_fingerprint = self.batcher.encoder.weights_fingerprint()
-        return self._weights_fingerprint
+        return self.batcher.weights_fingerprint
 
     def __getattr__(self, name: str) -> Any:
         """Return any other attribute of the encoder."""

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from turnwise.assist.conversations.conversations import Conversations
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.storage import IntentFolder, bundled_encoder, is_classifier
+from turnwise.assist.intents.classifier_files import stored_encoder
+from turnwise.assist.intents.storage import IntentFolder
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Conversation
@@ -172,10 +173,9 @@ class LoadedModels:
         Earlier classifiers stay: examples may have been added to them.
         """
         classifier = labelling.fit(self.encoder)
-        classifier.encoder = self.name  # saved by name, without its weights
         folder = next_intents(labelling.folder)
         with replacing(folder, durable=True) as part:
-            classifier.save(part)
+            classifier.save(part, encoder_name=self.name)
         return folder
 
     def replace_intents(self, folder: Path) -> IntentClassifier:
@@ -187,15 +187,16 @@ class LoadedModels:
 
     def _open_intents(self, folder: Path) -> ServedIntents:
         """Open a classifier with the service's encoder, or with its own if it was fitted with another one."""
-        opened, batcher = None, self.batcher
-        if is_classifier(folder) and bundled_encoder(folder) is None:
+        encoder, is_bundled = stored_encoder(folder)
+        if not is_bundled:
             with suppress(EncoderMismatchError):
-                opened = IntentFolder.open(folder, encoder=self.encoder, apply=False)
-        if opened is None:
-            opened = IntentFolder.open(folder, apply=False)
-            batcher = self._start_batcher(opened.classifier.encoder_)
+                return self._open_intents_with(self.batcher, folder)
+        return self._open_intents_with(self._start_batcher(Encoder.load(encoder)), folder)
+
+    def _open_intents_with(self, batcher: Batcher, folder: Path) -> ServedIntents:
         # predictions wait for few of the examples that are encoded in the background
-        opened.classifier.encoder_ = BatchedEncoder(batcher, texts_per_job=_BACKGROUND_TEXTS)
+        encoder = BatchedEncoder(batcher, texts_per_job=_BACKGROUND_TEXTS)
+        opened = IntentFolder.open(folder, encoder=encoder, apply=False)
         return ServedIntents(ExampleChanges(opened, self._metrics.count_recalibration), batcher)
 
     def _start_batcher(self, encoder: Any) -> Batcher:

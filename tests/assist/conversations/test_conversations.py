@@ -18,6 +18,7 @@ from turnwise.assist.conversations import conversations as module
 from turnwise.assist.conversations import vectors as conversation_vectors
 from turnwise.assist.conversations.conversations import Conversations
 from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, conversation_vector
+from turnwise.assist.map.reduction import MapSettings
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
 from turnwise.core.errors import EncoderMismatchError, SearchError
 
@@ -306,7 +307,7 @@ def test_sigkill_loses_and_duplicates_nothing(tmp_path: Path) -> None:
 def test_clusters_match_topics(tmp_path: Path) -> None:
     conversations = Conversations.open(tmp_path / "table", BagOfWords(size=32))
     conversations.index(dialogues(120))
-    clustering = conversations.cluster(method="tsne", min_cluster_size=10)
+    clustering = conversations.cluster(MapSettings("tsne", 10))
     clusters = clustering.clusters
     assert [each.number for each in clusters] == list(range(len(clusters))) and len(clusters) >= 3
     assigned = {dialogue: cluster for dialogue, _, cluster in clustering.assignments}
@@ -316,6 +317,6 @@ def test_clusters_match_topics(tmp_path: Path) -> None:
         assert len(members) == each.size and set(each.examples) <= set(members)
         assert Counter(map(topic, members)).most_common(1)[0][1] > 0.9 * len(members)
         assert each.name and each.words
-    assert conversations.cluster(method="tsne", min_cluster_size=10) is clustering  # cached
+    assert conversations.cluster(MapSettings("tsne", 10)) is clustering  # cached
     conversations.index(dialogues(123))
-    assert conversations.cluster(method="tsne", min_cluster_size=10) is not clustering
+    assert conversations.cluster(MapSettings("tsne", 10)) is not clustering

@@ -90,9 +90,10 @@ def test_decisions_are_consistent_and_explained(head, per_intent):
             assert best.intent == decision.intent
         expected = dict(zip(classifier.classes_, classifier.predict_proba([text])[0], strict=True))
         assert {each.intent: pytest.approx(each.probability) for each in decision.ranked} == expected
-        cosines = (encoder.encode([text], normalise=True) @ encoder.encode(classifier.texts_, normalise=True).T)[0]
+        texts = [text for text, _ in classifier.model_.examples.in_scope_pairs]
+        cosines = (encoder.encode([text], normalise=True) @ encoder.encode(texts, normalise=True).T)[0]
         order = np.argsort(-cosines, kind="stable")[:2]
-        assert [near.text for near in decision.nearest] == [classifier.texts_[row] for row in order]
+        assert [near.text for near in decision.nearest] == [texts[row] for row in order]
         assert [near.similarity for near in decision.nearest] == pytest.approx(cosines[order].tolist(), abs=1e-5)
         for word in (best.intent, f"{decision.score:.2f}", f"{decision.threshold:.2f}", decision.nearest[0].text):
             assert word in decision.reason

@@ -50,7 +50,7 @@ def test_classifier_is_fitted_on_labels(tmp_path: Path) -> None:
             labelling.name(number, name)
         classifier = labelling.fit(encoder)
         assert encoder.encoded == 8  # only the probes that identify the encoder
-        assert list(classifier.classes_) == sorted(GROUPS) and len(classifier.texts_) == 36
+        assert list(classifier.classes_) == sorted(GROUPS) and len(classifier.model_.examples.labels) == 36
         assert list(classifier.predict(["mast and deck", "rose hedge"])) == ["boats", "gardens"]
         assert labelling.fit(encoder, head="neighbours").head == "neighbours"
         other = labelling.fit(BagOfWords("another"))

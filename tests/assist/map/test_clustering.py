@@ -17,7 +17,7 @@ from turnwise.assist.map.clustering import (
     describe_clusters,
     find_clusters,
 )
-from turnwise.assist.map.reduction import DimensionReduction
+from turnwise.assist.map.reduction import DimensionReduction, MapSettings
 from turnwise.core.errors import MapError
 
 TEXTS = [text for count, topic in zip((60, 50, 40, 30), TOPICS, strict=True) for text in texts_about(topic, count)]
@@ -26,19 +26,18 @@ VECTORS = TopicEncoder().encode(TEXTS)
 
 
 def test_topics_are_found_and_numbered_by_size() -> None:
-    labels = find_clusters(DimensionReduction(VECTORS, "tsne"), min_cluster_size=15)
+    labels = find_clusters(DimensionReduction(VECTORS, MapSettings("tsne", 15)))
     assert labels.dtype == np.int32
     assert (labels == TOPIC_OF).mean() > 0.97
-    assert (find_clusters(DimensionReduction(VECTORS, "tsne"), min_cluster_size=15) == labels).all()
+    assert (find_clusters(DimensionReduction(VECTORS, MapSettings("tsne", 15))) == labels).all()
 
 
 def test_outliers_are_assigned_as_requested() -> None:
     unrelated = np.random.default_rng(0).normal(size=(12, VECTORS.shape[1])).astype(np.float32)
     unrelated /= np.linalg.norm(unrelated, axis=1, keepdims=True)
     vectors = np.concatenate([VECTORS, unrelated])
-    reduction = DimensionReduction(vectors, "tsne")
     strict, near, everything = (
-        find_clusters(reduction, min_cluster_size=15, outliers=each) for each in ("none", "near", "all")
+        find_clusters(DimensionReduction(vectors, MapSettings("tsne", 15, each))) for each in ("none", "near", "all")
     )
     assert (everything != NO_CLUSTER).all()
     assert (near == NO_CLUSTER).sum() <= (strict == NO_CLUSTER).sum()
@@ -55,10 +54,10 @@ def test_outliers_are_assigned_as_requested() -> None:
 
 
 def test_few_texts_form_no_cluster() -> None:
-    assert (find_clusters(DimensionReduction(VECTORS[:9], "tsne")) == NO_CLUSTER).all()
-    assert find_clusters(DimensionReduction(VECTORS[:0], "tsne")).shape == (0,)
+    assert (find_clusters(DimensionReduction(VECTORS[:9], MapSettings("tsne"))) == NO_CLUSTER).all()
+    assert find_clusters(DimensionReduction(VECTORS[:0], MapSettings("tsne"))).shape == (0,)
     with pytest.raises(MapError, match="min_cluster_size must be at least 2, got 1"):
-        find_clusters(DimensionReduction(VECTORS, "tsne"), min_cluster_size=1)
+        MapSettings(min_cluster_size=1)
 
 
 @given(st.integers(0, 10**7))

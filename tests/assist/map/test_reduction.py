@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.topic_texts import TOPICS, TopicEncoder, texts_about
-from turnwise.assist.map.reduction import DimensionReduction
+from turnwise.assist.map.reduction import DimensionReduction, MapSettings, Method
 from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.errors import MapError
 
@@ -24,16 +24,16 @@ def same_topic_fraction(points: np.ndarray) -> float:
 
 @pytest.mark.full
 @pytest.mark.parametrize("method", ["umap", "tsne"])
-def test_topics_stay_together_and_results_are_reproducible(method: str) -> None:
+def test_topics_stay_together_and_results_are_reproducible(method: Method) -> None:
     descriptions: list[str] = []
     reduction = DimensionReduction(
-        VECTORS, method, seed=3, progress=lambda what, done, total=None: descriptions.append(what)
-    )  # type: ignore[arg-type]
+        VECTORS, MapSettings(method, seed=3), progress=lambda what, done, total=None: descriptions.append(what)
+    )
     points = reduction.lay_out()
     assert points.shape == (len(TEXTS), 2) and points.dtype == np.float32
     assert same_topic_fraction(points) > 0.98
     assert reduction.lay_out() is points, "computed once"
-    again = DimensionReduction(VECTORS, method, seed=3)  # type: ignore[arg-type]
+    again = DimensionReduction(VECTORS, MapSettings(method, seed=3))
     assert again.reduce_for_clustering().shape == (len(TEXTS), 5 if method == "umap" else 2)
     assert (again.lay_out() == points).all()
     assert "laying out the map" in descriptions
@@ -41,7 +41,7 @@ def test_topics_stay_together_and_results_are_reproducible(method: str) -> None:
 
 @pytest.mark.full
 def test_a_map_resembles_the_one_it_starts_from() -> None:
-    first = DimensionReduction(VECTORS, "tsne", seed=0).lay_out()
+    first = DimensionReduction(VECTORS, MapSettings("tsne", seed=0)).lay_out()
     turned = first @ np.array([[0, 1], [-1, 0]], np.float32)
 
     def correlation(points: np.ndarray, other: np.ndarray) -> float:
@@ -50,13 +50,13 @@ def test_a_map_resembles_the_one_it_starts_from() -> None:
         ]
         return float(np.corrcoef(centres[0].ravel(), centres[1].ravel())[0, 1])
 
-    assert correlation(DimensionReduction(VECTORS, "tsne", seed=1).lay_out(turned), turned) > 0.9
-    assert correlation(DimensionReduction(VECTORS, "tsne", seed=1).lay_out(), turned) < 0.9
+    assert correlation(DimensionReduction(VECTORS, MapSettings("tsne", seed=1)).lay_out(turned), turned) > 0.9
+    assert correlation(DimensionReduction(VECTORS, MapSettings("tsne", seed=1)).lay_out(), turned) < 0.9
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 9, 10])
 def test_few_texts_are_laid_out(count: int) -> None:
-    points = DimensionReduction(VECTORS[:count], "tsne").lay_out()
+    points = DimensionReduction(VECTORS[:count], MapSettings("tsne")).lay_out()
     assert points.shape == (count, 2) and np.isfinite(points).all()
 
 
@@ -74,11 +74,11 @@ def test_neighbours_are_the_nearest_of_all() -> None:
 
 def test_invalid_input_raises_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MapError, match="no method 'pca': choose umap or tsne"):
-        DimensionReduction(VECTORS, "pca")  # type: ignore[arg-type]
+        MapSettings("pca")  # type: ignore[arg-type]
     with pytest.raises(MapError, match="must be a matrix"):
-        DimensionReduction(VECTORS[0], "tsne").lay_out()
+        DimensionReduction(VECTORS[0], MapSettings("tsne"))
     with pytest.raises(MapError, match="not finite"):
-        DimensionReduction(np.full((12, 3), np.nan, np.float32), "tsne").lay_out()
+        DimensionReduction(np.full((12, 3), np.nan, np.float32), MapSettings("tsne"))
     monkeypatch.setitem(sys.modules, "umap", None)
     with pytest.raises(MapError, match=r"pip install 'turnwise\[map\]'"):
         DimensionReduction(VECTORS)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers.families import WORDS, nudged
 from tests.helpers.topic_texts import TOPICS, TopicEncoder, texts_about
+from turnwise.assist.map.reduction import MapSettings
 from turnwise.assist.map.utterance_map import (
     JOURNAL,
     MapUtterance,
@@ -25,6 +26,7 @@ from turnwise.core.errors import EncoderMismatchError, MapError
 from turnwise.models.encoder import Encoder
 from turnwise.models.vector_cache import VectorCache
 
+TSNE = MapSettings("tsne")
 OLD = [text for topic in ("parcel", "hotel", "card") for text in texts_about(topic, 40)]
 
 
@@ -33,16 +35,15 @@ def earlier() -> UtteranceMap:
     return make_map(
         TopicEncoder(),
         [MapUtterance(text, "d", 0, "user", 2) for text in OLD],
+        MapSettings("tsne", 12),
         model="topical",
-        method="tsne",
-        min_cluster_size=12,
     )
 
 
 @pytest.fixture(scope="module")
 def later(earlier: UtteranceMap) -> UtteranceMap:
     texts = [*texts_about("parcel", 60, 20), *texts_about("card", 40, 10), *texts_about("doctor", 45)]
-    return make_map(TopicEncoder(), texts, model="topical", method="tsne", min_cluster_size=12, earlier=earlier)
+    return make_map(TopicEncoder(), texts, MapSettings("tsne", 12), model="topical", earlier=earlier)
 
 
 def assert_equal(one: UtteranceMap, other: UtteranceMap) -> None:
@@ -175,15 +176,13 @@ def test_unreadable_and_labelled_maps_raise_errors(earlier: UtteranceMap, tmp_pa
 def test_maps_of_different_encoders_cannot_be_compared(earlier: UtteranceMap) -> None:
     for other in (TopicEncoder(size=25), TopicEncoder(spread=2.0)):
         with pytest.raises(EncoderMismatchError, match=r"earlier map \(topical\) was made with another encoder"):
-            make_map(other, OLD, method="tsne", earlier=earlier)
-    alone = make_map(TopicEncoder(), ["a room"], method="tsne")
+            make_map(other, OLD, TSNE, earlier=earlier)
+    alone = make_map(TopicEncoder(), ["a room"], TSNE)
     assert alone.points.shape == (1, 2) and alone.clusters == []
     with pytest.raises(MapError, match="a single text"):
-        make_map(TopicEncoder(), OLD, method="tsne", earlier=alone)
+        make_map(TopicEncoder(), OLD, TSNE, earlier=alone)
     with pytest.raises(MapError, match="no text to map"):
-        make_map(TopicEncoder(), [], method="tsne")
-    with pytest.raises(MapError, match="2 vectors for 1 distinct"):
-        make_map(TopicEncoder(), ["a", "A"], method="tsne", vectors=np.eye(2, dtype=np.float32))
+        make_map(TopicEncoder(), [], TSNE)
 
 
 def test_map_of_a_model_that_was_trained_further_cannot_be_compared(
@@ -191,22 +190,13 @@ def test_map_of_a_model_that_was_trained_further_cannot_be_compared(
 ) -> None:
     folder = tiny_folder("bert")
     texts = [f"{first} {second}" for first in WORDS[:6] for second in WORDS[6:10]]
-    make_map(Encoder.load(folder, device="cpu"), texts, model=str(folder), method="tsne").save(tmp_path / "map")
+    make_map(Encoder.load(folder, device="cpu"), texts, TSNE, model=str(folder)).save(tmp_path / "map")
     saved = UtteranceMap.load(tmp_path / "map")
     assert saved.encoder == Encoder.load(folder, device="cpu").identify()
-    make_map(VectorCache(Encoder.load(folder, device="cpu")), texts, method="tsne", earlier=saved)
+    make_map(VectorCache(Encoder.load(folder, device="cpu")), texts, TSNE, earlier=saved)
     for encoder, max_length in ((nudged(folder), None), (Encoder.load(folder, device="cpu"), 3)):
         with pytest.raises(EncoderMismatchError, match=r"made with another encoder: .*turnwise map STORE --out DIR"):
-            make_map(encoder, texts, method="tsne", earlier=saved, max_length=max_length)
-
-
-def test_known_vectors_are_not_encoded_again(earlier: UtteranceMap) -> None:
-    encoder = TopicEncoder()
-    made = make_map(
-        encoder, earlier.utterances, model="topical", method="tsne", min_cluster_size=12, vectors=earlier.vectors
-    )
-    assert encoder.encoded == []
-    assert_equal(made, earlier)
+            make_map(encoder, texts, TSNE, earlier=saved, max_length=max_length)
 
 
 def test_samples_depend_on_the_seed() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from turnwise.assist.conversations.titles import conversation_title
 from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, conversation_vector
 from turnwise.assist.map.clustering import describe_clusters, find_clusters
-from turnwise.assist.map.reduction import DimensionReduction, Method
+from turnwise.assist.map.reduction import DimensionReduction, MapSettings
 from turnwise.assist.search.schema import KEY, VECTOR, Filter, as_matrix
 from turnwise.assist.search.table import VectorTable
 from turnwise.core.dialogue import USER, Conversation, Dialogue, Turn, as_turns
@@ -203,29 +203,21 @@ class Conversations:
         (row,) = rows
         return Dialogue(name, _stored_turns(row), row["source"], row["split"])
 
-    def cluster(
-        self,
-        *,
-        min_cluster_size: int | None = None,
-        method: Method = "umap",
-        seed: int = 0,
-        progress: Progress = silent,
-    ) -> ConversationClustering:
+    def cluster(self, settings: MapSettings | None = None, *, progress: Progress = silent) -> ConversationClustering:
         """Return clusters of the conversations, named by what users say in them; cached until conversations are added.
 
-        `method` is that of dimension reduction. By default, `min_cluster_size` depends on the number of conversations.
+        By default, the size of the smallest cluster depends on the number of conversations.
         """
         self._check_not_empty()
-        settings = (len(self), min_cluster_size, method, seed)
+        settings = settings or MapSettings()
         cached = self._clustering
-        if cached is not None and cached[0] == settings:
+        if cached is not None and cached[0] == (len(self), settings):
             return cached[1]
         rows = self._table.read([KEY, VECTOR, "dialogue", "source", "speakers", "texts"])
         # In a fixed order, independent of the order in the files.
         rows = rows.take(np.argsort(np.array(rows[KEY].to_pylist()), kind="stable"))
         vectors = as_matrix(rows[VECTOR])
-        reduction = DimensionReduction(vectors, method, seed=seed, progress=progress)
-        labels = find_clusters(reduction, min_cluster_size=min_cluster_size)
+        labels = find_clusters(DimensionReduction(vectors, settings, progress=progress))
         names, sources, speakers, texts = (
             rows[name].to_pylist() for name in ("dialogue", "source", "speakers", "texts")
         )
@@ -238,7 +230,7 @@ class Conversations:
             )
             clusters.append(ConversationCluster(each.number, each.name, each.words, each.size, examples, titles))
         clustering = ConversationClustering(clusters, list(zip(names, sources, labels.tolist(), strict=True)))
-        self._clustering = settings, clustering
+        self._clustering = (len(self), settings), clustering
         return clustering
 
     def _check_not_empty(self) -> None:

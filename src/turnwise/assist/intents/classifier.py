@@ -3,7 +3,7 @@
 import inspect
 import reprlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.intents.calibration import Calibration
+from turnwise.assist.intents.classifier_files import StoredClassifier, load_stored, write_classifier
 from turnwise.assist.intents.decision import Decision, best_segmentation, combine_decisions, split_text
 from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_pairs, validate_vectors
 from turnwise.assist.intents.head_selection import HeadSelection, select_head
@@ -284,16 +285,6 @@ class IntentClassifier:
         return np.array(self._fitted_model().examples.classes)
 
     @property
-    def texts_(self) -> list[str]:
-        """The in-scope examples, sorted by intent."""
-        return [text for text, _ in self._fitted_model().examples.in_scope_pairs]
-
-    @property
-    def labels_(self) -> list[str]:
-        """The intent of each of `texts_`."""
-        return [intent for _, intent in self._fitted_model().examples.in_scope_pairs]
-
-    @property
     def head_(self) -> str:
         """The head in use; it does not change when examples are added or removed."""
         return self._fitted_model().settings.head
@@ -305,22 +296,34 @@ class IntentClassifier:
 
     # ---- storage
 
-    def save(self, folder: Path | str) -> None:
-        """Write the classifier to a folder as JSON and safetensors, with its encoder unless that is given by name."""
-        from turnwise.assist.intents.storage import save_classifier
+    def save(self, folder: Path | str, *, encoder_name: str | None = None) -> None:
+        """Write the classifier to a folder as JSON and safetensors.
 
-        self._fitted_model()
-        save_classifier(self, Path(folder))
+        Its encoder is written too, unless that is given by name, or is known to be the model `encoder_name`.
+        """
+        model, tuning = self._fitted_model(), None if self.tuning is None else asdict(self.tuning)
+        name = encoder_name or (str(self.encoder) if isinstance(self.encoder, str | Path) else "")
+        stored = StoredClassifier(name, self.max_length, tuning, self.head_selection_, model)
+        write_classifier(stored, self.encoder_, Path(folder))
 
     @classmethod
     def load(cls, folder: Path | str, *, encoder: SupportsEncode | None = None) -> "IntentClassifier":
-        """Read a classifier that `save` wrote; `encoder` replaces the stored one.
+        """Read a classifier that `save` wrote; `encoder` is used instead of the stored one.
 
         Raise IntentError if the folder holds no classifier, EncoderMismatchError if the encoder is another one.
         """
-        from turnwise.assist.intents.storage import load_classifier
+        stored, identity = load_stored(Path(folder))
+        tuning = None
+        if stored.tuning is not None:
+            from turnwise.assist.intents.tuning import TuningSettings
 
-        return load_classifier(Path(folder), encoder)
+            tuning = TuningSettings(**stored.tuning)
+        settings = asdict(stored.model.settings)
+        classifier = cls(stored.encoder, max_length=stored.max_length, tuning=tuning, **settings)
+        classifier.encoder_ = classifier.load_encoder() if encoder is None else encoder
+        identity.check(classifier.encoder_, f"the classifier in {folder}", f"turnwise intents fit FILE --out {folder}")
+        classifier.model_, classifier.head_selection_ = stored.model, stored.head_selection
+        return classifier
 
     # ---- helpers
 

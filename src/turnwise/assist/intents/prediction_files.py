@@ -3,8 +3,7 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -13,6 +12,7 @@ from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.decision import Decision
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
+from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES, read_rows
 
@@ -57,9 +57,8 @@ def write_predictions(
 
     The columns intent, score, probability, runner_up and reason are added, and intents if several are looked for; a
     name that the rows already have becomes predicted_NAME. The intent is 'out_of_scope' where the classifier abstains,
-    and empty where a row has no text. Rows are written to PATH.part as they are classified, and the file is renamed at
-    the end: after an error PATH is unchanged, and PATH.part has the rows so far. Raise IntentError if `path` has
-    another suffix.
+    and empty where a row has no text. The file appears when it is complete. Raise IntentError if `path` has another
+    suffix.
     """
     if path.suffix not in (".csv", ".jsonl"):
         raise IntentError(f"{path} does not end in .csv or .jsonl")
@@ -68,8 +67,8 @@ def write_predictions(
     names = {name: f"predicted_{name}" if name in columns else name for name in added}
     counts: Counter[str] = Counter()
     blank = 0
-    part = path.with_name(f"{path.name}.part")
-    with _open_writer(part, path.suffix, [*columns, *names.values()]) as write:
+    with replacing(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        write = _json_writer(file) if path.suffix == ".jsonl" else _csv_writer(file, [*columns, *names.values()])
         for start in range(0, len(rows), _CHUNK):
             progress("classifying texts", start, len(rows))
             chunk = rows[start : start + _CHUNK]
@@ -84,7 +83,6 @@ def write_predictions(
                     blank += 1
                 write({**row, **{names[name]: prediction[name] for name in added}})
         progress("classifying texts", len(rows), len(rows))
-    part.replace(path)
     rejected = counts.pop(OUT_OF_SCOPE, 0)
     return PredictionCounts(len(rows), counts.total(), rejected, blank, dict(counts.most_common()))
 
@@ -101,13 +99,6 @@ def _prediction(decision: Decision | None) -> dict[str, Any]:
         "runner_up": None if decision.runner_up is None else decision.runner_up.intent,
         "reason": decision.reason,
     }
-
-
-@contextmanager
-def _open_writer(path: Path, suffix: str, columns: Sequence[str]) -> Iterator[Callable[[dict[str, Any]], object]]:
-    """Yield a function that writes a row."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        yield _json_writer(file) if suffix == ".jsonl" else _csv_writer(file, columns)
 
 
 def _json_writer(file: IO[str]) -> Callable[[dict[str, Any]], object]:

@@ -1,170 +1,27 @@
-"""Intent classifiers on disk, and a journal that makes every change of examples durable before it is acknowledged.
+"""Folders of intent classifiers, with a journal that makes changes of examples durable before they are acknowledged.
 
-```
-FOLDER/intents.json                     settings, examples, calibration; the name of the file with the vectors
-FOLDER/vectors-….safetensors            vectors of the examples, and the weights of a logistic head
-FOLDER/encoder/                         the encoder, if it was tuned or not given by name
-FOLDER/changes.jsonl                    examples added and removed since intents.json was written
-```
-
-`intents.json` is replaced atomically after everything else is written, so readers find either the previous or the new
-state. Journal entries state which examples exist, or do not exist, from then on. Replaying an entry twice is therefore
-harmless, and a process that is killed between writing the files and clearing the journal loses nothing.
+Besides the files of the classifier (see `classifier_files`), a folder has `changes.jsonl`, the examples that were added
+and removed since these were written. Entries state which examples exist, or do not exist, from then on. Replaying an
+entry twice is therefore harmless, and a process that is killed between writing the files and clearing the journal loses
+nothing.
 """
 
-import hashlib
-import json
-import shutil
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
-
-from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import (
-    IntentExamples,
-    IntentPair,
-    check_any_left,
-    example_key,
-    sort_pairs,
-    validate_pairs,
-    validate_vectors,
-)
-from turnwise.assist.intents.head_selection import HeadSelection
-from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticHead, check_logistic
+from turnwise.assist.intents.classifier_files import is_classifier, load_pairs
+from turnwise.assist.intents.examples import IntentPair, check_any_left, example_key, sort_pairs, validate_pairs
+from turnwise.assist.intents.model import check_logistic
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
-from turnwise.core.files import read_json, replacing, sync_to_disk, write_atomic
 from turnwise.core.journal import Journal, read_entries
-from turnwise.core.model_names import is_packaged
 from turnwise.core.types import SupportsEncode
-from turnwise.models.identity import EncoderId, EncoderIdentity
-from turnwise.version import __version__
 
-_DESCRIPTION = "intents.json"
-_ENCODER = "encoder"
 _JOURNAL = "changes.jsonl"
-
-
-def is_classifier(folder: Path) -> bool:
-    """Return whether a folder holds an intent classifier."""
-    return (folder / _DESCRIPTION).is_file()
-
-
-def bundled_encoder(folder: Path) -> Path | None:
-    """Return the folder of the encoder that is stored with a classifier; None if it is given by name."""
-    return folder / _ENCODER if read_json(folder / _DESCRIPTION)["encoder"] is None else None
-
-
-def save_classifier(classifier: IntentClassifier, folder: Path) -> None:
-    """Write a fitted classifier and sync the files to disk; raise IntentError if its encoder cannot be saved."""
-    model, tuning, selection = classifier.model_, classifier.tuning, classifier.head_selection_
-    folder.mkdir(parents=True, exist_ok=True)
-    name = classifier.encoder if isinstance(classifier.encoder, str | Path) else None
-    is_bundled = name is not None and Path(name).resolve() == (folder / _ENCODER).resolve()
-    encoder_name = None
-    if name is not None and tuning is None and not is_bundled:
-        is_folder = Path(name).is_dir() and not is_packaged(name)
-        encoder_name = str(Path(name).resolve()) if is_folder else str(name)
-    elif not is_bundled:
-        _save_encoder(classifier.encoder_, folder / _ENCODER)
-    tensors = {"vectors": model.examples.vectors}
-    if model.logistic is not None:
-        tensors |= {"weights": model.logistic.weights, "bias": model.logistic.bias}
-    tensors = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
-    digest = hashlib.sha256(b"".join(values.tobytes() for values in tensors.values())).hexdigest()[:16]
-    vector_file = folder / f"vectors-{digest}.safetensors"
-    with replacing(vector_file, durable=True) as part:
-        part.write_bytes(save(tensors))
-    encoder_id = EncoderId.of(classifier.encoder_, classifier.max_length)
-    description = {
-        "turnwise": __version__,
-        "encoder": encoder_name,
-        "encoder_id": None if encoder_id is None else asdict(encoder_id),
-        "max_length": classifier.max_length,
-        "tuning": None if tuning is None else asdict(tuning),
-        **asdict(model.settings),
-        "head_selection": None if selection is None else selection.to_json(),
-        "vectors": vector_file.name,
-        "calibration": model.calibration.to_json(),
-        "examples": [{"text": text, "intent": intent} for text, intent in model.examples.pairs],
-    }
-    write_atomic(folder / _DESCRIPTION, json.dumps(description, ensure_ascii=False, indent=1) + "\n", durable=True)
-    for other in folder.glob("vectors-*.safetensors"):
-        if other != vector_file:
-            other.unlink()
-    if encoder_name is not None:
-        shutil.rmtree(folder / _ENCODER, ignore_errors=True)
-
-
-def _save_encoder(encoder: Any, folder: Path) -> None:
-    if not hasattr(encoder, "save"):
-        raise IntentError(
-            f"{type(encoder).__name__} cannot be saved with the classifier: use the name or folder of a model, or a"
-            " turnwise Encoder"
-        )
-    encoder.save(folder)
-    for path in folder.rglob("*"):
-        sync_to_disk(path)
-
-
-def load_classifier(folder: Path, encoder: SupportsEncode | None = None) -> IntentClassifier:
-    """Read a classifier; `encoder` replaces the stored one.
-
-    Raise IntentError if there is no classifier or it is damaged, EncoderMismatchError if the encoder is another one.
-    """
-    description = _read_description(folder)
-    try:
-        tensors = load_file(folder / description["vectors"])
-        pairs = tuple((example["text"], example["intent"]) for example in description["examples"])
-        examples = IntentExamples(pairs, validate_vectors(tensors["vectors"], len(pairs)))
-        settings = IntentSettings(**{field.name: description[field.name] for field in fields(IntentSettings)})
-        calibration = Calibration.from_json(description["calibration"])
-        selection = HeadSelection.from_json(description.get("head_selection"))
-        logistic = LogisticHead(tensors["weights"], tensors["bias"]) if "weights" in tensors else None
-        # a logistic head is restored, not fitted again
-        model = IntentModel.uncalibrated(examples, replace(settings, head="neighbours") if logistic else settings)
-        model = replace(model, settings=settings, logistic=logistic, calibration=calibration)
-        tuning = description["tuning"]
-        if tuning is not None:
-            from turnwise.assist.intents.tuning import TuningSettings
-
-            tuning = TuningSettings(**tuning)
-        name = str(folder / _ENCODER) if description["encoder"] is None else description["encoder"]
-        classifier = IntentClassifier(name, max_length=description["max_length"], tuning=tuning, **asdict(settings))
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise _damaged(folder, error) from error
-    classifier.encoder_ = classifier.load_encoder() if encoder is None else encoder
-    texts = [text for text, _ in examples.pairs]
-    encoder_id = EncoderId.from_json(description.get("encoder_id"))
-    identity = EncoderIdentity.from_stored(texts, examples.vectors, classifier.max_length, encoder_id)
-    identity.check(classifier.encoder_, f"the classifier in {folder}", f"turnwise intents fit FILE --out {folder}")
-    classifier.model_, classifier.head_selection_ = model, selection
-    return classifier
-
-
-def _read_description(folder: Path) -> Any:
-    if not is_classifier(folder):
-        raise IntentError(
-            f"{folder} holds no intent classifier (no {_DESCRIPTION}): create one with `turnwise intents fit`"
-        )
-    try:
-        return read_json(folder / _DESCRIPTION)
-    except (OSError, ValueError) as error:
-        raise _damaged(folder, error) from error
-
-
-def _damaged(folder: Path, error: Exception) -> IntentError:
-    return IntentError(f"{folder} is damaged ({type(error).__name__}: {error}): fit the classifier again")
-
-
-# ---- folders that change
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +71,10 @@ class IntentFolder:
         """
         folder = Path(folder)
         if not is_classifier(folder):  # before a journal is created in the wrong place
-            load_classifier(folder)
+            IntentClassifier.load(folder)
         journal = Journal(folder / _JOURNAL)
         try:
-            opened = cls(folder, load_classifier(folder, encoder), journal)
+            opened = cls(folder, IntentClassifier.load(folder, encoder=encoder), journal)
             if apply and journal.entries:
                 opened.compact()
         except BaseException:
@@ -300,7 +157,7 @@ class IntentFolder:
         """Write the classifier's current state, with all changes, and clear the journal."""
         with self._recording:
             self.apply()
-            save_classifier(self.classifier, self.folder)
+            self.classifier.save(self.folder)
             self._journal.clear()
 
     def close(self) -> None:
@@ -316,26 +173,21 @@ class IntentFolder:
 
 def read_classifier(folder: Path) -> IntentClassifier:
     """Read a classifier and its journal for prediction only; another process may have the folder open."""
-    classifier = load_classifier(folder)
+    classifier = IntentClassifier.load(folder)
     _apply_changes(classifier, _last_changes(read_entries(folder / _JOURNAL), folder / _JOURNAL))
     return classifier
 
 
 def read_examples(folder: Path) -> list[IntentPair]:
     """Read the examples of a classifier and its journal, without its encoder; those out of scope come last."""
-    description = _read_description(folder)
-    try:
-        pairs = [(example["text"], example["intent"]) for example in description["examples"]]
-    except (KeyError, TypeError) as error:
-        raise _damaged(folder, error) from error
     journal = folder / _JOURNAL
-    return sort_pairs(_merge(pairs, _last_changes(read_entries(journal), journal)).values())
+    return sort_pairs(_merge(load_pairs(folder), _last_changes(read_entries(journal), journal)).values())
 
 
 def replace_classifier(classifier: IntentClassifier, folder: Path) -> None:
     """Write a fitted classifier to a folder, replacing a classifier and its journal that may be there."""
     with Journal(folder / _JOURNAL) as journal:
-        save_classifier(classifier, folder)
+        classifier.save(folder)
         journal.clear()
 
 

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +18,6 @@ from turnwise.core.types import Vectors
 
 #: The label of a text in no cluster.
 NO_CLUSTER = -1
-
-#: Which outliers are assigned to the nearest cluster: the near ones, all, or none.
-Outliers = Literal["near", "all", "none"]
 
 Labels = npt.NDArray[np.int32]
 
@@ -54,17 +50,10 @@ class Cluster:
     representatives: tuple[int, ...]  # rows of texts that cover the cluster, the most central first
 
 
-def find_clusters(
-    reduction: DimensionReduction, *, min_cluster_size: int | None = None, outliers: Outliers = "near"
-) -> Labels:
-    """Return the cluster of each vector, numbered by decreasing size from 0; -1 for none.
-
-    `min_cluster_size` is at least 2; None: see `default_min_cluster_size`.
-    """
-    vectors, progress = reduction.vectors, reduction.progress
-    minimum = default_min_cluster_size(len(vectors)) if min_cluster_size is None else min_cluster_size
-    if minimum < 2:
-        raise MapError(f"min_cluster_size must be at least 2, got {minimum}")
+def find_clusters(reduction: DimensionReduction) -> Labels:
+    """Return the cluster of each vector, numbered by decreasing size from 0; -1 for none."""
+    vectors, settings, progress = reduction.vectors, reduction.settings, reduction.progress
+    minimum = settings.min_cluster_size or default_min_cluster_size(len(vectors))
     if len(vectors) < 2 * minimum:  # too few for two clusters
         return np.full(len(vectors), NO_CLUSTER, np.int32)
     from sklearn.cluster import HDBSCAN
@@ -73,8 +62,8 @@ def find_clusters(
     progress("finding clusters", 0)
     model = HDBSCAN(min_cluster_size=minimum, min_samples=min(minimum, _MAX_MIN_SAMPLES), copy=True, n_jobs=-1)
     labels = model.fit_predict(points).astype(np.int32)
-    if outliers != "none":
-        labels = _assign_outliers(vectors, points, labels, assign_all=outliers == "all")
+    if settings.outliers != "none":
+        labels = _assign_outliers(vectors, points, labels, assign_all=settings.outliers == "all")
     progress("finding clusters", 1, 1)
     return _renumber_by_size(labels)
 

@@ -1,22 +1,60 @@
-"""A map as a self-contained HTML page, and as a picture."""
+"""A map as a self-contained HTML page and as a picture, and the folder of a map with both."""
 
 import colorsys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.map.clustering import NO_CLUSTER, Cluster
-from turnwise.assist.map.utterance_map import UtteranceMap
+from turnwise.assist.map.reduction import MapSettings
+from turnwise.assist.map.utterance_map import UtteranceMap, collect_utterances, make_map, sample_utterances
+from turnwise.core.files import write_atomic
 from turnwise.core.html import render_page
-from turnwise.core.plots import chart_style, shorten_label, to_svg
+from turnwise.core.plots import chart_style, shorten_label, to_svg, write_chart
+from turnwise.core.progress import Progress, silent
+from turnwise.core.types import SupportsEncode
+from turnwise.corpus.storage.corpus import Corpus
+
+#: The page and the picture in a map's folder.
+PAGE, PICTURE = "map.html", "map.svg"
 
 #: Coordinates are scaled to integers up to this: precise enough for any screen.
 _RESOLUTION = 10_000
 
 _METHODS = {"umap": "UMAP", "tsne": "t-SNE"}
+
+
+def write_map(
+    encoder: SupportsEncode,
+    corpus: Corpus,
+    folder: Path,
+    settings: MapSettings | None = None,
+    *,
+    title: str,
+    speakers: Sequence[str] | None = None,
+    limit: int | None = None,
+    model: str = "",
+    earlier: UtteranceMap | None = None,
+    progress: Progress = silent,
+) -> UtteranceMap:
+    """Map the distinct utterances of a corpus; write the map, its page and its picture, which have a title.
+
+    `speakers` are those whose turns are mapped (None: all), and `limit` is the size of a random sample (None: all).
+    Other arguments are those of `make_map`. A map in the folder is replaced unless it is labelled.
+    """
+    settings = settings or MapSettings()
+    utterances = collect_utterances(corpus, speakers, total=len(corpus), progress=progress)
+    if limit is not None:
+        utterances = sample_utterances(utterances, limit, settings.seed)
+    result = make_map(encoder, utterances, settings, model=model, earlier=earlier, progress=progress)
+    result.save(folder)
+    write_atomic(folder / PAGE, map_page(result, title))
+    write_chart(folder / PICTURE, lambda: map_svg(result, title))
+    return result
 
 
 def map_page(utterance_map: UtteranceMap, title: str) -> str:

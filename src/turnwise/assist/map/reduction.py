@@ -5,6 +5,7 @@ but not how far apart two groups are. Equal seeds give equal results on one mach
 """
 
 import warnings
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -16,6 +17,9 @@ from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
 
 Method = Literal["umap", "tsne"]
+
+#: Which outliers are assigned to the nearest cluster: the near ones, all, or none.
+Outliers = Literal["near", "all", "none"]
 
 #: Dimensions for clustering: more separate better, fewer are faster and denser. t-SNE supports only two.
 CLUSTERING_DIMENSIONS = {"umap": 5, "tsne": 2}
@@ -30,29 +34,43 @@ _COMPONENTS = 50
 _MIN_TEXTS = 10
 
 
+@dataclass(frozen=True, slots=True)
+class MapSettings:
+    """Settings of dimension reduction and clustering; raises MapError if one is out of range."""
+
+    method: Method = "umap"
+    min_cluster_size: int | None = None  # texts in the smallest cluster; None: depends on their number
+    outliers: Outliers = "near"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in CLUSTERING_DIMENSIONS:
+            raise MapError(f"there is no method {self.method!r}: choose {' or '.join(CLUSTERING_DIMENSIONS)}")
+        if self.min_cluster_size is not None and self.min_cluster_size < 2:
+            raise MapError(f"min_cluster_size must be at least 2, got {self.min_cluster_size}")
+
+
 class DimensionReduction:
     """Reduces normalised vectors for clustering and for a map; nearest neighbours are computed once for both."""
 
-    def __init__(self, vectors: Vectors, method: Method = "umap", *, seed: int = 0, progress: Progress = silent):
-        """Check the vectors; raise MapError if they are invalid, or the method is unknown or not installed."""
-        if method not in CLUSTERING_DIMENSIONS:
-            raise MapError(f"there is no method {method!r}: choose {' or '.join(CLUSTERING_DIMENSIONS)}")
+    def __init__(self, vectors: Vectors, settings: MapSettings | None = None, *, progress: Progress = silent):
+        """Check the vectors; raise MapError if they are invalid, or the method is not installed."""
+        settings = settings or MapSettings()
         if vectors.ndim != 2:
             raise MapError(f"vectors must be a matrix (texts, dimensions), got {vectors.ndim} dimensions")
         if not np.isfinite(vectors).all():
             raise MapError("some vectors contain values that are not finite: check the encoder")
-        if method == "umap":
+        if settings.method == "umap":
             _import_umap()
         self.vectors = vectors
-        self.method: Method = method
-        self.seed = seed
+        self.settings = settings
         self.progress = progress
         self._reduced: dict[int, Vectors] = {}
         self._neighbours: tuple[npt.NDArray[np.int64], Vectors] | None = None
 
     def reduce_for_clustering(self) -> Vectors:
         """Return the vectors in the dimensions for clustering (texts, 5 or 2)."""
-        return self._reduce(CLUSTERING_DIMENSIONS[self.method], None)
+        return self._reduce(CLUSTERING_DIMENSIONS[self.settings.method], None)
 
     def lay_out(self, start: Vectors | None = None) -> Vectors:
         """Return the positions of texts on a map (texts, 2), starting from those of an earlier map, if given."""
@@ -62,7 +80,7 @@ class DimensionReduction:
         if start is not None or dimensions not in self._reduced:
             if len(self.vectors) < _MIN_TEXTS:
                 reduced = _principal_components(self.vectors, dimensions)
-            elif self.method == "umap":
+            elif self.settings.method == "umap":
                 reduced = self._reduce_by_umap(dimensions, start)
             else:
                 reduced = self._reduce_by_tsne(start)
@@ -78,8 +96,8 @@ class DimensionReduction:
             n_neighbors=count,
             # clusters are densest if points may coincide, a map is readable if they do not
             min_dist=0.1 if dimensions == 2 else 0.0,
-            init="pca" if start is None else _add_noise(start, self.seed),
-            random_state=self.seed,
+            init="pca" if start is None else _add_noise(start, self.settings.seed),
+            random_state=self.settings.seed,
             n_jobs=1,
             precomputed_knn=(rows, distances, None),
             tqdm_kwds={
@@ -103,9 +121,9 @@ class DimensionReduction:
         model = TSNE(
             perplexity=min(_PERPLEXITY, (len(self.vectors) - 1) / 3),
             # a new map starts from points that are close together, with early exaggeration; an earlier map is kept
-            init=scaled if start is None else _add_noise(start, self.seed),
+            init=scaled if start is None else _add_noise(start, self.settings.seed),
             early_exaggeration=12.0 if start is None else 1.0,
-            random_state=self.seed,
+            random_state=self.settings.seed,
             n_jobs=-1,
         )
         return cast(Vectors, model.fit_transform(components).astype(np.float32))

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
 
-from turnwise.assist.map.clustering import NO_CLUSTER, Cluster, Labels, Outliers, describe_clusters, find_clusters
-from turnwise.assist.map.reduction import DimensionReduction, Method
+from turnwise.assist.map.clustering import NO_CLUSTER, Cluster, Labels, describe_clusters, find_clusters
+from turnwise.assist.map.reduction import DimensionReduction, MapSettings, Method
 from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import MapError
@@ -241,27 +241,23 @@ def sample_utterances(utterances: Sequence[MapUtterance], count: int, seed: int 
 def make_map(
     encoder: SupportsEncode,
     texts: Sequence[MapUtterance | str],
+    settings: MapSettings | None = None,
     *,
     model: str = "",
-    method: Method = "umap",
-    min_cluster_size: int | None = None,
-    outliers: Outliers = "near",
     earlier: UtteranceMap | None = None,
     max_length: int | None = None,
-    seed: int = 0,
-    vectors: Vectors | None = None,
     progress: Progress = silent,
 ) -> UtteranceMap:
     """Encode, cluster and lay out texts, and compare them with an earlier map.
 
     Texts that differ only in case and surrounding space are merged. With an earlier map, made with the same encoder,
     each text starts at the position of the most similar earlier text, so that the two maps resemble each other. `model`
-    is the encoder's name, stored with the map; `min_cluster_size` and `outliers` are those of `find_clusters`;
-    `vectors` are normalised vectors of the texts, if known, which must then be distinct.
+    is the encoder's name, stored with the map; `max_length` are the tokens of a text that it reads.
 
-    Raise MapError if there is no text, or vectors and texts do not match; EncoderMismatchError if the earlier map was
-    made with another encoder; MapError if `min_cluster_size` is below 2, or the method is not installed.
+    Raise MapError if there is no text, or the method is not installed; EncoderMismatchError if the earlier map was made
+    with another encoder.
     """
+    settings = settings or MapSettings()
     utterances = merge_duplicates(texts)
     if not utterances:
         raise MapError("there is no text to map: check the store, the splits and the speakers")
@@ -271,12 +267,9 @@ def make_map(
         name = f"the earlier map ({earlier.model})" if earlier.model else "the earlier map"
         earlier.identity(max_length).check(encoder, name, "turnwise map STORE --out DIR")
     distinct = [utterance.text for utterance in utterances]
-    if vectors is None:
-        vectors = _encode(encoder, distinct, max_length, progress)
-    elif len(vectors) != len(utterances):
-        raise MapError(f"got {len(vectors)} vectors for {len(utterances)} distinct texts: pass one vector per text")
-    reduction = DimensionReduction(vectors, method, seed=seed, progress=progress)
-    labels = find_clusters(reduction, min_cluster_size=min_cluster_size, outliers=outliers)
+    vectors = _encode(encoder, distinct, max_length, progress)
+    reduction = DimensionReduction(vectors, settings, progress=progress)
+    labels = find_clusters(reduction)
     new = comparison = start = None
     if earlier is not None:
         novelty = detect_novelty(vectors, earlier.vectors, progress=progress)
@@ -286,22 +279,16 @@ def make_map(
     progress("naming clusters", 0)
     clusters = describe_clusters(distinct, labels, vectors, [utterance.count for utterance in utterances])
     progress("naming clusters", 1, 1)
-    identity = EncoderId.of(encoder, max_length)
+    identity, method, seed = EncoderId.of(encoder, max_length), settings.method, settings.seed
     return UtteranceMap(utterances, vectors, points, labels, clusters, model, method, seed, new, comparison, identity)
 
 
 def _encode(encoder: SupportsEncode, texts: Sequence[str], max_length: int | None, progress: Progress) -> Vectors:
-    # texts of similar length together, to reduce padding
-    order = np.argsort([len(text) for text in texts], kind="stable")
     portions = []
     for first in range(0, len(texts), _PORTION):
-        portion = order[first : first + _PORTION]
-        portions.append(encoder.encode([texts[row] for row in portion], normalise=True, max_length=max_length))
-        progress("encoding", first + len(portion), len(texts))
-    encoded = np.concatenate(portions)
-    vectors = np.empty_like(encoded)
-    vectors[order] = encoded
-    return vectors
+        portions.append(encoder.encode(texts[first : first + _PORTION], normalise=True, max_length=max_length))
+        progress("encoding", min(first + _PORTION, len(texts)), len(texts))
+    return np.concatenate(portions)
 
 
 # ---- comparison with an earlier map

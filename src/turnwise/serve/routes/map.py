@@ -144,7 +144,7 @@ async def fit_classifier(_: EmptyBody, context: Context) -> Response:
     with context.service.lease() as models:
         folder = await context.service.in_slow_thread(models.fit_intents, _get_labelling(models))
         classifier = await context.service.change(lambda current: current.replace_intents(folder))
-    context.record.texts = len(classifier.texts_)
+    context.record.texts = len(classifier.model_.examples.labels)
     return json_response({"intents": len(classifier.classes_), "examples": context.record.texts, "folder": str(folder)})
 
 

@@ -1,0 +1,162 @@
+"""The files of an intent classifier.
+
+```
+FOLDER/intents.json                     settings, examples, calibration; the name of the file with the vectors
+FOLDER/vectors-….safetensors            vectors of the examples, and the weights of a logistic head
+FOLDER/encoder/                         the encoder, if it was tuned or not given by name
+```
+
+`intents.json` is replaced atomically after everything else is written, so readers find either the previous or the new
+state.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from turnwise.assist.intents.calibration import Calibration
+from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_vectors
+from turnwise.assist.intents.head_selection import HeadSelection
+from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticHead
+from turnwise.core.errors import IntentError
+from turnwise.core.files import read_json, replacing, sync_to_disk, write_atomic
+from turnwise.core.model_names import is_packaged
+from turnwise.core.types import SupportsEncode
+from turnwise.models.identity import EncoderId, EncoderIdentity
+from turnwise.version import __version__
+
+_DESCRIPTION = "intents.json"
+_ENCODER = "encoder"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredClassifier:
+    """What the files hold besides the encoder's weights."""
+
+    encoder: str  # the name or folder of the encoder
+    max_length: int
+    tuning: Mapping[str, Any] | None
+    head_selection: HeadSelection | None
+    model: IntentModel
+
+
+def is_classifier(folder: Path) -> bool:
+    """Return whether a folder holds an intent classifier."""
+    return (folder / _DESCRIPTION).is_file()
+
+
+def stored_encoder(folder: Path) -> tuple[str, bool]:
+    """Return the name or folder of a classifier's encoder, and whether the encoder is in the classifier's folder."""
+    name = _read_description(folder).get("encoder")
+    return (str(folder / _ENCODER), True) if name is None else (name, False)
+
+
+def write_classifier(stored: StoredClassifier, encoder: SupportsEncode, folder: Path) -> None:
+    """Write a classifier and sync the files to disk; an encoder that was tuned or has no name is written as well.
+
+    Raise IntentError if the encoder cannot be written.
+    """
+    model, name = stored.model, stored.encoder
+    folder.mkdir(parents=True, exist_ok=True)
+    is_bundled = bool(name) and Path(name).resolve() == (folder / _ENCODER).resolve()
+    encoder_name = None
+    if name and stored.tuning is None and not is_bundled:
+        encoder_name = str(Path(name).resolve()) if Path(name).is_dir() and not is_packaged(name) else name
+    elif not is_bundled:
+        _write_encoder(encoder, folder / _ENCODER)
+    tensors = {"vectors": model.examples.vectors}
+    if model.logistic is not None:
+        tensors |= {"weights": model.logistic.weights, "bias": model.logistic.bias}
+    tensors = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
+    digest = hashlib.sha256(b"".join(values.tobytes() for values in tensors.values())).hexdigest()[:16]
+    vector_file = folder / f"vectors-{digest}.safetensors"
+    with replacing(vector_file, durable=True) as part:
+        part.write_bytes(save(tensors))
+    encoder_id = EncoderId.of(encoder, stored.max_length)
+    description = {
+        "turnwise": __version__,
+        "encoder": encoder_name,
+        "encoder_id": None if encoder_id is None else asdict(encoder_id),
+        "max_length": stored.max_length,
+        "tuning": stored.tuning,
+        **asdict(model.settings),
+        "head_selection": None if stored.head_selection is None else stored.head_selection.to_json(),
+        "vectors": vector_file.name,
+        "calibration": model.calibration.to_json(),
+        "examples": [{"text": text, "intent": intent} for text, intent in model.examples.pairs],
+    }
+    write_atomic(folder / _DESCRIPTION, json.dumps(description, ensure_ascii=False, indent=1) + "\n", durable=True)
+    for other in folder.glob("vectors-*.safetensors"):
+        if other != vector_file:
+            other.unlink()
+    if encoder_name is not None:
+        shutil.rmtree(folder / _ENCODER, ignore_errors=True)
+
+
+def _write_encoder(encoder: Any, folder: Path) -> None:
+    if not hasattr(encoder, "save"):
+        raise IntentError(
+            f"{type(encoder).__name__} cannot be saved with the classifier: use the name or folder of a model, or a"
+            " turnwise Encoder"
+        )
+    encoder.save(folder)
+    for path in folder.rglob("*"):
+        sync_to_disk(path)
+
+
+def load_stored(folder: Path) -> tuple[StoredClassifier, EncoderIdentity]:
+    """Read a classifier, and the identity of its encoder; raise IntentError if there is none or it is damaged."""
+    description = _read_description(folder)
+    try:
+        tensors = load_file(folder / description["vectors"])
+        pairs = tuple(_pairs(description))
+        examples = IntentExamples(pairs, validate_vectors(tensors["vectors"], len(pairs)))
+        settings = IntentSettings(**{field.name: description[field.name] for field in fields(IntentSettings)})
+        logistic = LogisticHead(tensors["weights"], tensors["bias"]) if "weights" in tensors else None
+        # a logistic head is restored, not fitted again
+        model = IntentModel.uncalibrated(examples, replace(settings, head="neighbours") if logistic else settings)
+        calibration = Calibration.from_json(description["calibration"])
+        model = replace(model, settings=settings, logistic=logistic, calibration=calibration)
+        max_length, selection = description["max_length"], HeadSelection.from_json(description.get("head_selection"))
+        stored = StoredClassifier(stored_encoder(folder)[0], max_length, description["tuning"], selection, model)
+        encoder_id = EncoderId.from_json(description.get("encoder_id"))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise _damaged(folder, error) from error
+    identity = EncoderIdentity.from_stored([text for text, _ in pairs], examples.vectors, max_length, encoder_id)
+    return stored, identity
+
+
+def load_pairs(folder: Path) -> list[IntentPair]:
+    """Read only the examples of a classifier; raise IntentError as `load_stored` does."""
+    description = _read_description(folder)
+    try:
+        return _pairs(description)
+    except (KeyError, TypeError) as error:
+        raise _damaged(folder, error) from error
+
+
+def _pairs(description: Any) -> list[IntentPair]:
+    return [(example["text"], example["intent"]) for example in description["examples"]]
+
+
+def _read_description(folder: Path) -> Any:
+    if not is_classifier(folder):
+        raise IntentError(
+            f"{folder} holds no intent classifier (no {_DESCRIPTION}): create one with `turnwise intents fit`"
+        )
+    try:
+        return read_json(folder / _DESCRIPTION)
+    except (OSError, ValueError) as error:
+        raise _damaged(folder, error) from error
+
+
+def _damaged(folder: Path, error: Exception) -> IntentError:
+    return IntentError(f"{folder} is damaged ({type(error).__name__}: {error}): fit the classifier again")
