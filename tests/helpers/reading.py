@@ -1,5 +1,6 @@
 """Reading a corpus without writing a store."""
 
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ def read_directly(
     """Return the dialogues, the rejections, and the source with its counts."""
     spec = get_reader(reader)
     rejections: list[Rejection] = []
-    source = CorpusSource(path, reader, rejections.append, spec.encoding, holes=spec.holes, start_times={})
+    encoding = options.pop("encoding", spec.encoding)
+    source = CorpusSource(path, reader, rejections.append, encoding, holes=spec.holes, start_times={})
     return tuple(spec.read(source, **options)), rejections, source
 
 
@@ -31,3 +33,20 @@ def try_reading(reader: str, path: Path, **options: Any) -> Outcome:
     left_out = {name: count for name, count in source.skipped.items() if count}
     rejected = tuple(asdict(rejection) for rejection in rejections)
     return Outcome(dialogues, rejected, {"left_out": left_out}, "" if dialogues else "no dialogue")
+
+
+def utterances(dialogue: Dialogue) -> list[tuple[str, str]]:
+    """Return speaker and text of every turn."""
+    return [(turn.speaker, turn.text) for turn in dialogue.turns]
+
+
+def texts(dialogue: Dialogue) -> list[str]:
+    return [turn.text for turn in dialogue.turns]
+
+
+def zip_up(folder: Path, archive: Path) -> Path:
+    """Write the files of a folder into a zip file; return its path."""
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in sorted(folder.rglob("*")):
+            file.write(path, path.relative_to(folder))
+    return archive

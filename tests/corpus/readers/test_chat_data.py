@@ -7,15 +7,11 @@ from typing import Any
 import pytest
 
 from tests.helpers.layouts import json_bytes, jsonl_bytes, lay_out, parquet_bytes
-from turnwise.core.dialogue import Dialogue
+from tests.helpers.reading import utterances
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.pipeline import import_corpus
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
-
-
-def utterances(dialogue: Dialogue) -> list[tuple[str, str]]:
-    return [(turn.speaker, turn.text) for turn in dialogue.turns]
 
 
 @pytest.mark.parametrize(

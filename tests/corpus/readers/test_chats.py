@@ -1,9 +1,8 @@
 """Tests the readers of chat exports: Slack, Teams, Discord, WhatsApp and Telegram."""
 
-import json
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ from hypothesis import strategies as st
 
 from tests.helpers.layouts import BASES, json_bytes, lay_out, lines_bytes
 from tests.helpers.outcomes import Outcome
-from turnwise.core.dialogue import Dialogue
+from tests.helpers.reading import read_directly, utterances, zip_up
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.pipeline import import_corpus
-from turnwise.corpus.readers.shared.html_text import html_to_text
 from turnwise.corpus.registry import READERS
-from turnwise.corpus.source.corpus_source import CorpusSource
 
 CHATS = ("slack", "teams", "discord", "whatsapp", "telegram")
 JSON_CHATS = tuple(reader for reader in CHATS if reader != "whatsapp")
@@ -28,20 +25,9 @@ START = 1704448980
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
-def utterances(dialogue: Dialogue) -> list[tuple[str, str]]:
-    return [(turn.speaker, turn.text) for turn in dialogue.turns]
-
-
 def texts(outcome: Outcome) -> dict[str, list[str]]:
     """Return the texts of each dialogue by its id."""
     return {dialogue.id: [turn.text for turn in dialogue.turns] for dialogue in outcome.dialogues}
-
-
-def zip_up(folder: Path, archive: Path) -> Path:
-    with zipfile.ZipFile(archive, "w") as file:
-        for path in sorted(folder.rglob("*")):
-            file.write(path, path.relative_to(folder))
-    return archive
 
 
 # ---- Slack
@@ -213,7 +199,7 @@ def test_slack_one_channel(tmp_path: Path, try_import: Callable):
     assert list(texts(try_import("slack", zip_up(folder, tmp_path / "general.zip")))) == ids
 
 
-@pytest.mark.parametrize("reader", CHATS)
+@pytest.mark.parametrize("reader", [*CHATS, "dialogflow", "lex"])
 def test_zip_file_that_cannot_be_used(reader: str, tmp_path: Path, try_import: Callable):
     damaged = lay_out(tmp_path, {"damaged.zip": b"PK\x03\x04 and no more"}) / "damaged.zip"
     assert "unpack it with another program" in try_import(reader, damaged).error
@@ -299,27 +285,6 @@ def graph(content: str, identity: str = "1", minutes: int = 0, name: str = "Anna
 
 def teams_export(folder: Path, *messages: Any) -> Path:
     return lay_out(folder, {"page.json": json_bytes({"value": messages})})
-
-
-@pytest.mark.parametrize(
-    ("html", "text"),
-    [
-        ("<p>One</p><p>Two<br>Three</p>", "One\nTwo\nThree"),
-        ("a &lt; b&nbsp;&amp;&nbsp;c", "a < b & c"),
-        ('<div><at id="0">Anna</at> see <a href="https://example.com">this</a></div>', "@Anna see this"),
-        ('<at id="0">@Anna</at> hi', "@Anna hi"),
-        ('Well <emoji id="x" alt="🙂"></emoji> <img itemtype="http://schema.skype.com/Emoji" alt="👍">', "Well 🙂 👍"),
-        ('<img alt="a picture" src="x">', ""),
-        ('<attachment id="1"></attachment>', ""),
-        ('<blockquote itemtype="http://schema.skype.com/Reply"><p>old <b>text</b></p></blockquote><p>new</p>', "new"),
-        ("<quote><legacyquote>[1] Ben: </legacyquote>old<legacyquote>\n</legacyquote></quote>new", "new"),
-        ("<ul><li>rye</li><li>oats</li></ul>", "rye\noats"),
-        ("plain words\n  on two lines", "plain words on two lines"),
-        ("5 < 6 and <unknown>tags</unknown>", "5 < 6 and tags"),
-    ],
-)
-def test_html_becomes_plain_text(html: str, text: str):
-    assert html_to_text(html) == text
 
 
 def test_teams_events_leave_no_hole_but_deleted_messages_do(tmp_path: Path, try_import: Callable):
@@ -789,47 +754,6 @@ def test_other_json_files_are_refused(reader: str, tmp_path: Path, try_import: C
     assert "expected" in reason
 
 
-_json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield place
-    if isinstance(value, dict | list):
-        for key in value if isinstance(value, dict) else range(len(value)):
-            yield from _places(value[key], (*place, key))
-
-
-def _replace_at(value: Any, place: tuple[Any, ...], new: Any) -> Any:
-    if not place:
-        return new
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[place[0]] = _replace_at(value[place[0]], place[1:], new)
-    return copy
-
-
-def read_all(reader: str, name: str, content: bytes) -> tuple[list[Dialogue], CorpusSource]:
-    """Read a file without writing a store."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = lay_out(Path(folder), {name: content}) / name
-        source = CorpusSource(path, reader, lambda rejection: None, holes="split")
-        return list(READERS[reader].read(source)), source
-
-
-@pytest.mark.parametrize("reader", JSON_CHATS)
-@given(data=st.data())
-def test_any_value_in_any_place_is_read_or_rejected(reader: str, data: st.DataObject):
-    layout = BASES[reader]
-    document = json.loads(layout.content)
-    place = data.draw(st.sampled_from(list(_places(document))))
-    changed = _replace_at(document, place, data.draw(_json_values))
-    dialogues, _ = read_all(reader, layout.main, json.dumps(changed).encode())
-    assert len({dialogue.id for dialogue in dialogues}) == len(dialogues)
-
-
 @given(
     lines=st.lists(
         st.tuples(
@@ -840,14 +764,7 @@ def test_any_value_in_any_place_is_read_or_rejected(reader: str, data: st.DataOb
     )
 )
 def test_any_lines_are_read_or_rejected(lines: list[str]):
-    dialogues, source = read_all("whatsapp", "_chat.txt", "\n".join(lines).encode())
+    with tempfile.TemporaryDirectory() as folder:
+        lay_out(Path(folder), {"_chat.txt": "\n".join(lines)})
+        dialogues, _, source = read_directly("whatsapp", Path(folder), encoding="utf-8")
     assert dialogues or source.rejected_rows or source.skipped
-
-
-@given(html=st.text(st.sampled_from("<>!/[]- =\"'&;abqp\n") | st.characters(), max_size=60))
-def test_any_html_is_text_or_a_value_error(html: str):
-    try:
-        text = html_to_text(html)
-    except ValueError:
-        return
-    assert text == "\n".join(line.strip(" \t\r\f") for line in text.split("\n")).strip()

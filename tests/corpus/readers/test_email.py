@@ -9,17 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.layouts import lay_out
+from tests.helpers.reading import read_directly, texts
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.errors import CorpusError
 from turnwise.corpus.registry import get_reader
-from turnwise.corpus.source.corpus_source import CorpusSource
-from turnwise.corpus.storage.store import Rejection
 
 ANN, BOB, HELP = "ann@example.org", "bob@example.net", "help@example.com"
-
-
-def texts(dialogue: Dialogue) -> list[str]:
-    return [turn.text for turn in dialogue.turns]
 
 
 def mailbox(folder: Path, *messages: str | bytes, name: str = "support.mbox") -> Path:
@@ -150,11 +144,8 @@ def test_messages_without_ids_have_the_names_of_their_places(tmp_path: Path, try
 
 
 def test_start_of_a_thread(tmp_path: Path):
-    rejections: list[Rejection] = []
     folder = mailbox(tmp_path / "in", mail(ANN, HELP, "Kettle", 1, "one", 1))
-    source = CorpusSource(folder, "mbox", rejections.append, start_times={})
-    assert len(list(get_reader("mbox").read(source))) == 1
-    assert source.start_times == {"1@example.org": 1714557660.0}
+    assert read_directly("mbox", folder)[2].start_times == {"1@example.org": 1714557660.0}
 
 
 def test_invalid_dates_keep_the_order_of_the_file(tmp_path: Path, try_import: Callable):
@@ -191,12 +182,6 @@ def test_speakers_by_address_and_domain(tmp_path: Path, try_import: Callable):
     assert get_reader("mbox").parse_options([("speakers", setting)]) == {
         "speakers": {"help@example.com": "system", "@example.org": "user"}
     }
-
-
-def test_roles_must_be_roles(tmp_path: Path):
-    source = CorpusSource(mailbox(tmp_path / "in", mail(ANN, HELP, "a", 1, "b", 1)), "mbox", print)
-    with pytest.raises(CorpusError, match="map to 'user'"):
-        list(get_reader("mbox").read(source, speakers={"@example.com": "boss"}))
 
 
 def test_automatic_messages_are_left_out_unless_requested(tmp_path: Path, try_import: Callable):

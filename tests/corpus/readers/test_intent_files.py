@@ -3,7 +3,6 @@
 `test_layouts` and `test_malformed` cover the layouts that these readers share with the others.
 """
 
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from tests.helpers.layouts import LAYOUTS, Layout, json_bytes, lay_out
 from tests.helpers.outcomes import Outcome
+from tests.helpers.reading import zip_up
 from turnwise.core.dialogue import Dialogue
 
 
@@ -287,29 +287,13 @@ def layout(name: str) -> Layout:
     return next(each for each in LAYOUTS if each.name == name)
 
 
-def zipped(folder: Path, archive: Path) -> Path:
-    with zipfile.ZipFile(archive, "w") as file:
-        for path in sorted(folder.rglob("*")):
-            file.write(path, path.relative_to(folder))
-    return archive
-
-
 @pytest.mark.parametrize("name", ["dialogflow es", "dialogflow cx-with-two-languages", "lex v2"])
 def test_archive_reads_like_its_folder(name: str, tmp_path: Path, try_import: Callable):
     case = layout(name)
-    archive = zipped(case.write(tmp_path / "in"), tmp_path / "agent.zip")
+    archive = zip_up(case.write(tmp_path / "in"), tmp_path / "agent.zip")
     outcome = try_import(case.reader, archive, **case.options)
     assert outcome.dialogues == case.expected
     assert {file["name"] for file in outcome.manifest["inputs"]} <= set(case.files)
-
-
-def test_unusable_archives(tmp_path: Path, try_import: Callable):
-    broken = lay_out(tmp_path, {"broken.zip": b"PK\x03\x04 and no more"}) / "broken.zip"
-    empty = zipped(lay_out(tmp_path / "in", {"readme.txt": b"hello"}), tmp_path / "empty.zip")
-    for reader in ("dialogflow", "lex"):
-        assert "broken.zip cannot be unpacked" in try_import(reader, broken).error
-        error = try_import(reader, empty).error
-        assert f"{empty} contains no such file: expected" in error
 
 
 def test_dialogflow_needs_a_language_where_there_are_several(tmp_path: Path, try_import: Callable):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.layouts import jsonl_bytes, lay_out
-from turnwise.core.dialogue import Dialogue
+from tests.helpers.reading import utterances
 from turnwise.corpus.readers.json_paths import first, select
 
 TICKET = {
@@ -23,10 +23,6 @@ TICKET = {
     }
 }
 OPTIONS = {"id": "ticket.no", "messages": "ticket.comments[]", "speaker": "author.role", "text": "body"}
-
-
-def utterances(dialogue: Dialogue) -> list[tuple[str, str]]:
-    return [(turn.speaker, turn.text) for turn in dialogue.turns]
 
 
 @pytest.mark.parametrize(

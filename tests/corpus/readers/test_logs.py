@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.layouts import csv_bytes, jsonl_bytes, lay_out, parquet_bytes
 from tests.helpers.outcomes import outcome_of
+from tests.helpers.reading import utterances
 from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.pipeline import import_corpus
@@ -23,10 +24,6 @@ from turnwise.corpus.readers.jsonl import to_json
 from turnwise.corpus.readers.shared.speakers import ROLE_WORDS
 
 COLUMNS = ("conversation", "speaker", "text", "time")
-
-
-def utterances(dialogue: Dialogue) -> list[tuple[str, str]]:
-    return [(turn.speaker, turn.text) for turn in dialogue.turns]
 
 
 def table(folder: Path, *rows: tuple, columns: tuple = COLUMNS, name: str = "log.csv", delimiter: str = ",") -> Path:
@@ -248,12 +245,13 @@ def test_intents_and_splits_come_from_their_columns(tmp_path: Path, try_import: 
 # ---- who speaks
 
 
-@pytest.mark.parametrize("word", ROLE_WORDS)
-def test_role_words_are_known_in_any_case(word: str, tmp_path: Path, try_import: Callable):
-    folder = table(tmp_path / "in", ("a", word, "one", ""), ("a", f" {word.upper()} ", "two", ""))
-    outcome = try_import("table", folder)
-    assert [who for who, _ in utterances(outcome.dialogues[0])] == [ROLE_WORDS[word]] * 2
-    assert outcome.manifest["facts"] == {"roles": {word: ROLE_WORDS[word]}}
+def test_role_words_are_known_in_any_case(tmp_path: Path, try_import: Callable):
+    rows = [(word, name, "Hello", "") for word in ROLE_WORDS for name in (word, f" {word.upper()} ")]
+    outcome = try_import("table", table(tmp_path / "in", *rows))
+    assert {it.id: [who for who, _ in utterances(it)] for it in outcome.dialogues} == {
+        word: [role] * 2 for word, role in ROLE_WORDS.items()
+    }
+    assert outcome.manifest["facts"] == {"roles": ROLE_WORDS}
 
 
 @pytest.mark.parametrize("word", ["End-User", "end_user", "END  USER"])

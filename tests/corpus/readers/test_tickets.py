@@ -9,31 +9,10 @@ from typing import Any
 import pytest
 
 from tests.helpers.layouts import csv_bytes, json_bytes, jsonl_bytes, lay_out
-from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.readers.shared.html_text import html_to_text
+from tests.helpers.reading import read_directly, texts, utterances
 from turnwise.corpus.registry import get_reader
-from turnwise.corpus.source.corpus_source import CorpusSource
-from turnwise.corpus.storage.store import Rejection
 
 ANN, BOB, CID = 900, 901, 902
-
-
-def utterances(dialogue: Dialogue) -> list[tuple[str, str]]:
-    return [(turn.speaker, turn.text) for turn in dialogue.turns]
-
-
-def texts(dialogue: Dialogue) -> list[str]:
-    return [turn.text for turn in dialogue.turns]
-
-
-def start_times(reader: str, folder: Path) -> dict[str, float]:
-    """Return when the dialogues began."""
-    rejections: list[Rejection] = []
-    source = CorpusSource(folder, reader, rejections.append, start_times={})
-    assert list(get_reader(reader).read(source))
-    assert rejections == []
-    assert source.start_times is not None
-    return source.start_times
 
 
 # ---- Zendesk
@@ -60,7 +39,7 @@ def test_comments_are_sorted_by_time(tmp_path: Path, try_import: Callable):
     )
     (dialogue,) = try_import("zendesk", folder).dialogues
     assert texts(dialogue) == ["first", "second", "third", "fourth"]
-    assert start_times("zendesk", folder) == {"17": 1714557660.0}
+    assert read_directly("zendesk", folder)[2].start_times == {"17": 1714557660.0}
 
 
 def test_requester_is_the_user_and_others_have_the_roles_of_users(tmp_path: Path, try_import: Callable):
@@ -296,7 +275,7 @@ def test_intercom_parts_that_are_messages(tmp_path: Path, try_import: Callable):
         "parts of type close": 1,
         "parts of type conversation_attribute_updated_by_admin": 1,
     }
-    assert start_times("intercom", folder) == {"31": 1714557600.0}
+    assert read_directly("intercom", folder)[2].start_times == {"31": 1714557600.0}
     kept = try_import("intercom", folder, private=True)
     assert ("system", "Not again") in utterances(kept.dialogues[0])
 
@@ -357,7 +336,7 @@ def test_freshdesk_ticket_that_an_agent_started(tmp_path: Path, try_import: Call
     folder = freshdesk(tmp_path / "in", freshdesk_message("Oh, thanks", 3, incoming=True), source=10)
     (dialogue,) = try_import("freshdesk", folder).dialogues
     assert utterances(dialogue) == [("system", "Hi"), ("user", "Oh, thanks")]
-    assert start_times("freshdesk", folder) == {"51": 1714557600.0}
+    assert read_directly("freshdesk", folder)[2].start_times == {"51": 1714557600.0}
 
 
 def test_freshdesk_html_is_read_without_a_plain_text(tmp_path: Path, try_import: Callable):
@@ -404,36 +383,6 @@ def test_other_json_is_refused(reader: str, tmp_path: Path, try_import: Callable
     assert "is missing" in error
 
 
-# ---- HTML
-
-
-@pytest.mark.parametrize(
-    ("html", "text"),
-    [
-        ("no tags &amp; no lines\nhere", "no tags & no lines here"),
-        ("<p>One</p>\n\n<p>two<br>three</p>", "One\ntwo\nthree"),
-        ("<div><div>One</div></div><div><br></div><div>two</div>", "One\n\ntwo"),
-        ("<ul>\n <li>One</li>\n <li>two</li>\n</ul>", "One\ntwo"),
-        ("<table><tr><td>One</td><td>two</td></tr><tr><td>three</td></tr></table>", "One two\nthree"),
-        ("<pre>One\n  two</pre>", "One\ntwo"),
-        ("<head><title>No</title><style>p {}</style></head><body>Yes<script>no()</script></body>", "Yes"),
-        ("One<!-- <b>no</b> --> two<!--[if mso]>no<![endif]-->", "One two"),
-        ("One <!-- no end", "One"),
-        ("a &lt; b&nbsp;&#8211; c < d", "a < b – c < d"),
-        ("<b>One</b> <i>two</i><a href='x'>three</a>", "One twothree"),
-        ("<p><img src='x'></p>", ""),
-    ],
-)
-def test_html_to_text(html: str, text: str):
-    assert html_to_text(html) == text
-
-
-@pytest.mark.parametrize("piece", ["<a", "<!--", "</", "<![if ", "&", "<p>", "<a href='"])
-def test_long_malformed_html_is_read_in_linear_time(piece: str):
-    """A parser that searched for the end at every < would need hours."""
-    html_to_text(piece * 200_000)
-
-
 # ---- tweets
 
 
@@ -467,7 +416,7 @@ def test_tweets_in_any_order_become_chains_of_replies(tmp_path: Path, try_import
     ]
     outcome = try_import("twitter_support", folder, order="chronological")
     assert [(it.id, texts(it)) for it in outcome.dialogues] == [("10", ["root", "answer", "other answer", "leaf"])]
-    assert set(start_times("twitter_support", folder).values()) == {1509487307.0}
+    assert set(read_directly("twitter_support", folder)[2].start_times.values()) == {1509487307.0}
 
 
 def test_reply_to_a_missing_tweet_starts_a_conversation(tmp_path: Path, try_import: Callable):

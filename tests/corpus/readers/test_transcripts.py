@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.layouts import lay_out
-from turnwise.core.dialogue import Dialogue
-
-
-def utterances(dialogue: Dialogue) -> list[tuple[str, str]]:
-    return [(turn.speaker, turn.text) for turn in dialogue.turns]
+from tests.helpers.reading import utterances
 
 
 def srt(*cues: str) -> bytes:
