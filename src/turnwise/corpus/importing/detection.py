@@ -14,7 +14,7 @@ from pyarrow import ArrowException
 
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.json_paths import select
-from turnwise.corpus.readers.shared.files import unpacked
+from turnwise.corpus.readers.shared.files import json_records, unpacked
 from turnwise.corpus.readers.shared.speakers import ROLE_WORDS
 from turnwise.corpus.readers.shared.times import parse_time
 from turnwise.corpus.source.corpus_source import CorpusSource
@@ -135,13 +135,8 @@ class _LogSample:
     def records(self) -> list[tuple[Path, Any]]:
         """The first records of the JSON files: elements of a list, lines, or whole objects."""
         found: list[tuple[Path, Any]] = []
-        for file in islice(self.named(".json", ".jsonl"), 20):
-            if ".jsonl" in file.suffixes:
-                found += [(file, value) for _, value in islice(self._source.json_lines(file), 50)]
-            elif self.start(file).lstrip().startswith("["):
-                found += [(file, value) for _, value in islice(self._source.json_array(file), 50)]
-            else:
-                found.append((file, dict(value for _, value in self._source.json_object(file))))
+        for file in islice(self.named(".json", ".jsonl", ".ndjson"), 20):
+            found += [(file, value) for _, value in islice(json_records(self._source, file), 50)]
         return found
 
     def objects(self) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -215,7 +215,9 @@ class _Threads:
     """Groups messages by what their headers refer to."""
 
     def __init__(self) -> None:
-        self._parents: dict[str, str] = {}
+        from scipy.cluster.hierarchy import DisjointSet
+
+        self._threads = DisjointSet()
         self._keys: list[str] = []
         # the last message with a subject between two addresses
         self._last: dict[tuple[str, frozenset[str]], str] = {}
@@ -225,10 +227,11 @@ class _Threads:
         """Add a message; `place` identifies it if it has no Message-ID."""
         key = _get_id(headers) or place
         self._keys.append(key)
-        self._find(key)
+        self._threads.add(key)
         links = [link for name in ("References", "In-Reply-To") for link in _find_ids(headers, name)]
         for link in links:
-            self._join(key, link)
+            self._threads.add(link)
+            self._threads.merge(key, link)
         subject, is_reply = _split_subject(_get_header(headers, "Subject"))
         if not subject:
             return
@@ -239,7 +242,7 @@ class _Threads:
             if earlier is None:
                 self._replies.append((key, pairs))
             else:
-                self._join(key, earlier)
+                self._threads.merge(key, earlier)
         for pair in pairs:
             self._last[pair] = key
 
@@ -247,19 +250,9 @@ class _Threads:
         """Return the name of the thread of each message: the key of its first message."""
         for key, pairs in self._replies:  # the message that they answer comes after them
             for pair in pairs:
-                self._join(key, self._last[pair])
+                self._threads.merge(key, self._last[pair])
         names: dict[str, str] = {}
-        return {key: names.setdefault(self._find(key), key) for key in self._keys}
-
-    def _find(self, key: str) -> str:
-        parents = self._parents
-        while (parent := parents.setdefault(key, key)) != key:
-            parents[key] = parents[parent]  # halve the path
-            key = parent
-        return key
-
-    def _join(self, one: str, other: str) -> None:
-        self._parents[self._find(other)] = self._find(one)
+        return {key: names.setdefault(self._threads[key], key) for key in self._keys}
 
 
 def _find_ids(headers: Message, name: str) -> list[str]:

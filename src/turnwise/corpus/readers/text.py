@@ -13,19 +13,8 @@ _TURN = re.compile(r"([^:\t]{1,40}?)\s*:(?:\s+(.*))?")
 
 #: Suffixes of formats in which many lines look like 'Speaker: text'.
 _OTHER_FORMATS = (
-    ".yml",
-    ".yaml",
-    ".json",
-    ".jsonl",
-    ".csv",
-    ".tsv",
-    ".xml",
-    ".html",
-    ".md",
-    ".eml",
-    ".mbox",
-    ".srt",
-    ".vtt",
+    *(".yml", ".yaml", ".json", ".jsonl", ".csv", ".tsv", ".xml"),
+    *(".html", ".md", ".eml", ".mbox", ".srt", ".vtt"),
 )
 
 
