@@ -2,7 +2,6 @@
 
 import csv
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -146,44 +145,40 @@ def test_gold_file_has_the_layout_of_dsts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("write_invalid", "message"),
+    ("scores", "rows", "message"),
     [
-        (
-            lambda path: write_scores(path, ["1", "", "2"]),
-            r"two\.csv, line 3: the score must be 1, 2, 3, 4 or 5, got ''",
-        ),
-        (lambda path: write_scores(path, ["1", "2", "6"]), r"two\.csv, line 4: the score must be .* got '6'"),
-        (lambda path: write_scores(path, ["0", "2", "3"]), r"two\.csv, line 2: the score must be .* got '0'"),
-        (lambda path: write_scores(path, ["1", "2.5", "3"]), r"two\.csv, line 3: the score must be .* got '2\.5'"),
-        (
-            lambda path: write_scores(path, ["1", "2"], ROWS[:2]),
-            r"two\.csv has no pair 3, which is in .*one\.csv, line 4",
-        ),
-        (
-            lambda path: write_scores(path, ["1"] * 4, [*ROWS, ("9", "x", "y")]),
-            r"one\.csv has no pair 9, which is in .*two\.csv, line 5",
-        ),
-        (
-            lambda path: write_scores(path, ["1"] * 4, [*ROWS, ROWS[0]]),
-            r"two\.csv, line 5: pair 1 occurs a second time",
-        ),
-        (
-            lambda path: write_scores(path, ["1"] * 3, [*ROWS[:2], ("3", "d", "E")]),
-            r"two\.csv, line 4: the texts of pair 3 differ from",
-        ),
-        (
-            lambda path: path.write_text("id;first;second;source;score\n"),
-            r"two\.csv, line 1: the columns are not id,first,second",
-        ),
-        (lambda path: path.write_text(""), r"two\.csv, line 1: the columns are not"),
-        (lambda path: path.write_text('id,first,second,source,score\n1,"a'), r"two\.csv cannot be read as CSV"),
-        (lambda path: path.write_bytes(b"id,first\xff"), r"two\.csv cannot be read as CSV in UTF-8"),
-        (lambda path: path, r"two\.csv cannot be read"),
+        (["1", "", "2"], ROWS, r"two\.csv, line 3: the score must be 1, 2, 3, 4 or 5, got ''"),
+        (["1", "2", "6"], ROWS, r"two\.csv, line 4: the score must be .* got '6'"),
+        (["0", "2", "3"], ROWS, r"two\.csv, line 2: the score must be .* got '0'"),
+        (["1", "2.5", "3"], ROWS, r"two\.csv, line 3: the score must be .* got '2\.5'"),
+        (["1"] * 2, ROWS[:2], r"two\.csv has no pair 3, which is in .*one\.csv, line 4"),
+        (["1"] * 4, [*ROWS, ("9", "x", "y")], r"one\.csv has no pair 9, which is in .*two\.csv, line 5"),
+        (["1"] * 4, [*ROWS, ROWS[0]], r"two\.csv, line 5: pair 1 occurs a second time"),
+        (["1"] * 3, [*ROWS[:2], ("3", "d", "E")], r"two\.csv, line 4: the texts of pair 3 differ from"),
     ],
 )
-def test_inconsistent_files_are_rejected(tmp_path: Path, write_invalid: Callable[[Path], object], message: str) -> None:
+def test_inconsistent_files_are_rejected(
+    tmp_path: Path, scores: list[str], rows: list[tuple[str, str, str]], message: str
+) -> None:
     one = write_scores(tmp_path / "one.csv", ["1", "2", "3"])
-    write_invalid(tmp_path / "two.csv")
+    with pytest.raises(CorpusError, match=message):
+        read_gold_pairs([one, write_scores(tmp_path / "two.csv", scores, rows)])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"id;first;second;source;score\n", r"two\.csv, line 1: the columns are not id,first,second"),
+        (b"", r"two\.csv, line 1: the columns are not"),
+        (b'id,first,second,source,score\n1,"a', r"two\.csv cannot be read as CSV"),
+        (b"id,first\xff", r"two\.csv cannot be read as CSV in UTF-8"),
+        (None, r"two\.csv cannot be read"),
+    ],
+)
+def test_unreadable_files_are_rejected(tmp_path: Path, content: bytes | None, message: str) -> None:
+    one = write_scores(tmp_path / "one.csv", ["1", "2", "3"])
+    if content is not None:
+        (tmp_path / "two.csv").write_bytes(content)
     with pytest.raises(CorpusError, match=message):
         read_gold_pairs([one, tmp_path / "two.csv"])
 

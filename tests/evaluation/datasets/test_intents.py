@@ -40,26 +40,11 @@ HERE = Path(__file__).parent
 real = pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
 
 KNOWN = [
-    "clinc150",
-    "clinc150_small",
-    "clinc150_imbalanced",
-    "clinc150_oos_plus",
-    "banking77",
-    "hwu64",
-    "hwu64_kfold",
-    "snips",
-    "snips_original",
-    "atis",
-    "massive",
-    "sample",
+    *("clinc150", "clinc150_small", "clinc150_imbalanced", "clinc150_oos_plus", "banking77", "hwu64", "hwu64_kfold"),
+    *("snips", "snips_original", "atis", "massive", "sample"),
 ]
 SNIPS = (
-    "AddToPlaylist",
-    "BookRestaurant",
-    "GetWeather",
-    "PlayMusic",
-    "RateBook",
-    "SearchCreativeWork",
+    *("AddToPlaylist", "BookRestaurant", "GetWeather", "PlayMusic", "RateBook", "SearchCreativeWork"),
     "SearchScreeningEvent",
 )
 ENGINES = "snips_original/2017-06-custom-intent-engines"

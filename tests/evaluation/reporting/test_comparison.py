@@ -152,43 +152,33 @@ def test_holm_steps_down(values: list[float]) -> None:
 
 
 def test_what_cannot_be_compared_is_listed_with_the_reason(write: Write) -> None:
+    same, constant = flips(0.5, 1), np.ones((1, 5, 2))
     scored = np.stack([flips(0.5, 1), flips(0.5, 2)], -1)
-    constant = np.ones((1, 5, 2))
-    base = write(
-        "base",
-        [
-            make_outcome(flips(0.5, 1), "fine"),
-            make_outcome(flips(0.5, 1), "hash"),
-            make_outcome(flips(0.5, 1), "unhashed"),
-            make_outcome(flips(0.5, 1), "runs"),
-            make_outcome(flips(0.5, 1), "examples"),
-            make_outcome(scored, "statistic", statistic="pearson"),
-            make_outcome(scored, "truth", statistic="auroc"),
-            make_outcome(scored, "gold", statistic="pearson"),
-            make_outcome(constant, "undefined", statistic="spearman"),
-            make_outcome(flips(0.5, 1), "lost"),
-        ],
-        fine="00",
-        hash="01",
-        unhashed="02",
+    means = {
+        "fine": (same, flips(0.5, 3)),
+        "hash": (same, same),
+        "unhashed": (same, same),
+        "runs": (same, flips(0.5, 1, runs=2)),
+        "examples": (same, flips(0.5, 1, examples=1_399)),
+        "lost": (same, None),
+        "new": (None, same),
+    }
+    scores: dict[str, tuple[Statistic, Statistic, Array]] = {
+        "statistic": ("pearson", "spearman", scored),
+        "truth": ("auroc", "auroc", 1 - scored),
+        "gold": ("pearson", "pearson", 1 - scored),
+    }
+    first, second = (
+        [make_outcome(pair[side], name) for name, pair in means.items() if pair[side] is not None]
+        + [
+            make_outcome((scored, evidence)[side], name, statistic=pair[side])
+            for name, (*pair, evidence) in scores.items()
+        ]
+        + [make_outcome(constant, "undefined", statistic="spearman")]
+        for side in (0, 1)
     )
-    other = write(
-        "other",
-        [
-            make_outcome(flips(0.5, 1), "new"),
-            make_outcome(flips(0.5, 3), "fine"),
-            make_outcome(flips(0.5, 1), "hash"),
-            make_outcome(flips(0.5, 1), "unhashed"),
-            make_outcome(flips(0.5, 1, runs=2), "runs"),
-            make_outcome(flips(0.5, 1, examples=1_399), "examples"),
-            make_outcome(scored, "statistic", statistic="spearman"),
-            make_outcome(1 - scored, "truth", statistic="auroc"),
-            make_outcome(1 - scored, "gold", statistic="pearson"),
-            make_outcome(constant, "undefined", statistic="spearman"),
-        ],
-        fine="00",
-        hash="99",
-    )
+    base = write("base", first, fine="00", hash="01", unhashed="02")
+    other = write("other", second, fine="00", hash="99")
     compared = {one.dataset: one for one in compare(base, other)}
     reasons = {dataset: one.reason for dataset, one in compared.items()}
     assert reasons == {

@@ -154,19 +154,11 @@ def test_variants_must_be_a_mapping_of_names(variants: Any, tmp_path: Path) -> N
         (
             {"a": {}, "b": {"trained": False}},
             {"seed": [1]},
-            "b is not trained, but a grid \\(seed\\) needs trained variants",
+            "b is not trained, but a grid .seed. needs trained variants",
         ),
-        (
-            {"a": {}, "b": {"word_vectors": True}},
-            {"seed": [1]},
-            "b is not trained, but a grid \\(seed\\) needs trained variants",
-        ),
+        ({"a": {}, "b": {"word_vectors": True}}, {"seed": [1]}, "b is not trained, but a grid .seed. needs trained"),
         ({"a": {"set": {"seed": 2}}}, {"seed": [1]}, "a: seed is an axis and also set by the variant"),
-        (
-            {"a": {}, "b": {"recipe": "other"}},
-            {"query_turns": [[1]]},
-            r"b, query_turns=\[1\]: .*have a key 'query_turns'",
-        ),
+        ({"a": {}, "b": {"recipe": "other"}}, {"query_turns": [[1]]}, r"b, query_turns=\[1\]: .*a key 'query_turns'"),
         ({"a": {}, "b": {"set": {"warmth": 2}}}, {}, "b: .*have a key 'warmth'"),
         ({"a": {"stage": "first"}}, {}, "a: the recipe .*one.yaml has no first stage"),
         ({"a": {}, "b": {"recipe": "one"}}, {}, "b and a are the same model in the same evaluation"),
@@ -176,7 +168,7 @@ def test_variants_must_be_a_mapping_of_names(variants: Any, tmp_path: Path) -> N
         (
             {"a": {"recipe": "two", "stage": "first"}},
             {"temperature": [0.1, 0.2]},
-            "a, temperature=0.2 and a, temperature=0.1 are",
+            "a, temperature=0.2 and a",
         ),
     ],
 )
