@@ -1,6 +1,5 @@
 """Running sweeps: equality with train and evaluate, resuming, failures, memory, packaged sweeps, the command."""
 
-import itertools
 import json
 import weakref
 from collections.abc import Callable
@@ -453,148 +452,47 @@ def test_untrained_model_has_the_common_layers_and_pooling(tiny_recipe: Path, wo
 # ---- definitions
 
 
+# ---- packaged sweeps
+
+
+def recipe_keys(recipe: Recipe | None) -> dict[str, Any]:
+    return {} if recipe is None else yaml.safe_load(recipe.to_yaml())
+
+
+def differences(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a recipe that differ from another one's; null: it does not have the key."""
+    changed = {key: new.get(key) for key in new | old if new.get(key) != old.get(key) and key != "describes"}
+    return {
+        key: differences(value, old[key]) if isinstance(value, dict) and isinstance(old.get(key), dict) else value
+        for key, value in changed.items()
+    }
+
+
 @pytest.mark.parametrize("name", packaged_sweeps())
-def test_packaged_sweeps_are_valid(name: str) -> None:
+def test_packaged_sweeps_have_the_papers_points(name: str) -> None:
+    """`packaged_sweeps.yaml` lists every point: how its recipe differs from the packaged one, and its variant."""
+    expected = yaml.safe_load((Path(__file__).parent / "packaged_sweeps.yaml").read_text("utf-8"))[name]
     sweep = load_sweep(name)
-    assert len(sweep.plan()) > 1
-    assert sweep.base_recipe().describes
-    assert sweep.description
-    assert sweep.suites
+    points = {}
+    for run in sweep.plan():
+        variant = run.variant
+        own = load_recipe(variant.recipe or sweep.recipe)
+        compared = own.first if variant.stage else own
+        keys = ("recipe", "stage", "pooling", "postprocess", "word_vectors")
+        options: dict[str, Any] = {key: value for key in keys if (value := getattr(variant, key))}
+        if not variant.trained:
+            options["trained"] = False
+        points[run.name] = options | differences(recipe_keys(run.recipe), recipe_keys(compared))
+    assert {"recipe": sweep.recipe, "suites": list(sweep.suites), "points": points} == expected
+    assert sweep.description and sweep.base_recipe().describes
     assert set(sweep.suites) <= set(known_names("suite"))
     assert name not in packaged_recipes()
 
 
-def recipes(sweep: str) -> list[Recipe]:
-    return [planned.recipe for planned in load_sweep(sweep).plan()]
-
-
-def test_packaged_sweeps_of_dse_and_wmdc() -> None:
-    parts = ("baselines", "corpus", "negatives", "temperature", "turns")
-    assert packaged_sweeps() == [
-        *(f"dialoguecse-{part}" for part in parts),
-        "dse-baselines",
-        "dse-queries",
-        *(f"tadse-{part}" for part in ("baselines", "losses", "negatives", "rate")),
-        *(f"ums-{part}" for part in ("backbones", "tasks")),
-        *(f"wmdc-{part}" for part in ("corpus", "layers", "windows")),
-    ]
-    windows = recipes("wmdc-windows")
-    options = [
-        (recipe.steps, recipe.objectives["wmdc"]["windows"], recipe.objectives["wmdc"]["reweight"])
-        for recipe in windows
-    ]
-    assert options == [(1500, list(range(1, size + 1)), reweight) for size in range(1, 6) for reweight in (True, False)]
-    assert [(each.steps, each.corpus_fraction) for each in recipes("wmdc-corpus")] == [
-        (1500, share) for share in (0.01, 0.1, 1.0)
-    ]
-    assert [(each.backbone, each.layers) for each in recipes("wmdc-layers")] == [("minilm", n) for n in (2, 4, 6)]
-    turns = [each.objectives["dse"]["query_turns"] for each in recipes("dse-queries")]
-    assert turns == [[1], [2], [3], [1, 2, 3]]
-
-
-def test_packaged_sweeps_of_ums() -> None:
-    """Table 5 has every subset of the tasks; Table 2 two backbones, post-trained or not, with or without tasks."""
-    tasks = [set(each.objectives) - {"response-selection"} for each in recipes("ums-tasks")]
-    three = ("insertion", "deletion", "search")
-    assert [sorted(each) for each in tasks] == [
-        sorted(subset) for size in range(4) for subset in itertools.combinations(three, size)
-    ]
-    backbones = recipes("ums-backbones")
-    assert [(each.backbone.split("/")[-1], each.first is not None, len(each.objectives)) for each in backbones] == [
-        (name, post_trained, objectives)
-        for name in ("bert-base-uncased", "electra-base-discriminator")
-        for post_trained in (False, True)
-        for objectives in (1, 4)
-    ]
-    first = [each.first.objectives["post-training"] for each in backbones if each.first is not None]
-    assert [options.get("detection", False) for options in first] == [False, False, True, True]
-
-
-@pytest.mark.parametrize(
-    ("name", "axis", "values"),
-    [
-        ("turns", "context_turns", [1, 2, 3, 4, 5]),
-        ("corpus", "corpus_fraction", [0.01, 0.03, 0.1, 0.3, 1]),
-        ("temperature", "temperature", [0.05, 0.1, 0.2, 0.5]),
-        ("negatives", "negatives", [1, 4, 9, 19]),
-    ],
-)
-def test_sweeps_of_dialoguecse_change_one_parameter(name: str, axis: str, values: list[float]) -> None:
-    """Every other option is the recipe's own; two of the sweeps also have the siamese network."""
-    plan = load_sweep(f"dialoguecse-{name}").plan()
-    kinds = ["dialoguecse", "siamese"] if name in ("turns", "corpus") else ["dialoguecse"]
-    points = [(each.parameters[axis], kind) for each in plan for kind in each.recipe.objectives]
-    assert points == [(value, kind) for value in values for kind in kinds]
-    for each in plan:
-        ((kind, options),) = each.recipe.objectives.items()
-        own = load_recipe(kind).objectives[kind]
-        changed = {} if axis == "corpus_fraction" else {axis: each.parameters[axis]}
-        assert options == own | changed | ({"in_batch": False} if name == "negatives" else {})
-        share = each.parameters[axis] if axis == "corpus_fraction" else 1
-        expected = replace(
-            load_recipe(kind), objectives={kind: options}, steps=1500, corpus_fraction=share, min_steps=None
-        )
-        assert each.recipe == expected
-
-
-def test_dialoguecse_baselines() -> None:
-    plan = {each.name: each for each in load_sweep("dialoguecse-baselines").plan()}
-    evaluations = {"avg": ("mean", None), "CLS": ("cls", None)}
-    evaluations |= {name: ("mean", name) for name in ("flow", "whitening")}
-    for way, expected in evaluations.items():
-        for start in ("backbone", "adapted"):
-            each = plan.pop(f"{start}-{way}")
-            variant = each.variant
-            assert ((variant.pooling, variant.postprocess), variant.trained) == (expected, start == "adapted")
-            if variant.trained:
-                assert (each.recipe.epochs, each.recipe.batch_size, each.recipe.learning_rate) == (0.5, 50, 2e-5)
-                assert (each.recipe.objectives["masked-language"], each.recipe.max_length) == (
-                    {"share": 0.15, "most": 10},
-                    50,
-                )
-                adapted = each.recipe
-    assert plan.pop("GloVe").variant.word_vectors
-    objectives = {name: each.recipe.objectives for name, each in plan.items()}
-    for ending, first in (("", None), (", the paper's numbers", adapted)):
-        siamese, ours = (
-            (f"SiameseBERT-s{ending}", f"SiameseBERT-m{ending}"),
-            (f"DialogueCSE-I1{ending}", f"DialogueCSE-I2{ending}"),
-        )
-        assert [objectives[name]["siamese"]["context_turns"] for name in siamese] == [1, 3]
-        assert [objectives[name]["dialoguecse"]["aggregation"] for name in ours] == ["attention", "mean"]
-        assert all(plan[name].recipe.first == first for name in (*siamese, *ours))  # all share one first stage
-    assert len(objectives) == 8
-    assert {each.recipe.steps for each in plan.values()} == {1500}
-
-
-def test_tadse_losses() -> None:
-    """The rows of Table 5; t' is the template after the layer."""
-    plan = {each.name: each for each in load_sweep("tadse-losses").plan()}
-    assert not plan.pop("untrained").variant.trained
-    own = load_recipe("tadse")
-    for name, each in plan.items():
-        options = each.recipe.objectives["tadse"]
-        used = ("L^u" in name, "L^t" in name, "L^pair" in name, "L^t'" in name)
-        weights = (options.get(f"{part}_weight", 1.0) for part in ("utterance", "template", "pair"))
-        assert (*(weight > 0 for weight in weights), options.get("template_layer", False)) == used
-        assert replace(each.recipe, objectives=own.objectives) == own
-    assert list(plan) == ["L^u", "L^u + L^t", "L^u + L^t + L^pair", "L^u + L^t' + L^pair"]
-
-
-def test_tadse_baselines() -> None:
-    plan = {each.name: each for each in load_sweep("tadse-baselines").plan()}
-    assert not plan.pop("untrained").variant.trained
-    kinds = {name: list(each.recipe.objectives) for name, each in plan.items()}
-    assert kinds == {
-        "SimCSE-aug": ["simcse"],
-        "TOD-BERT-aug": ["masked-language"],
-        "DSE-aug": ["dse"],
-        "TaDSE": ["tadse"],
-        "TaDSE w/ MLP": ["tadse"],
-    }
-    assert (
-        len({(each.recipe.backbone, each.recipe.steps) for each in plan.values()}) == 1
-    )  # all start from one model and train for the same number of steps
+def test_baselines_with_the_papers_numbers_share_one_first_stage() -> None:
+    recipes = {run.name: run.recipe for run in load_sweep("dialoguecse-baselines").plan()}
+    first = [recipe.first for name, recipe in recipes.items() if name.endswith("the paper's numbers")]
+    assert first == [recipes["adapted-avg"]] * 4
 
 
 def test_arguments_replace_and_extend_a_sweep_file(tmp_path: Path) -> None:
