@@ -102,7 +102,7 @@ def test_without_tables_there_is_a_list_of_metrics() -> None:
     )
 
 
-@given(st.text())
+@given(st.text("ab |\\`*_<>[]~#\n\té🍕\u2028"))
 def test_escaped_text_stays_in_its_cell(text: str) -> None:
     assert len(lines_of(f"| {escape_markdown(text)} | x |")[0]) == 2
     assert len(escape_markdown(text).splitlines()) <= 1

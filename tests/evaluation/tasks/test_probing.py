@@ -38,6 +38,12 @@ SMALL = (ProbeSettings(0, 0.0, 5e-3, 0.0),)
 FEW = GRID[2::7]
 
 
+@pytest.fixture(autouse=True)
+def few_validations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train each layer for less time."""
+    monkeypatch.setattr(probing, "_MAX_VALIDATIONS", 12)
+
+
 class Lookup:
     """An encoder that reads the vector off the last turn: '0.5 -1.25 …'; it records its calls."""
 
@@ -154,10 +160,9 @@ def test_the_point_is_chosen_by_validation() -> None:
     assert level.settings == idle
 
 
-@pytest.mark.parametrize(("steps", "made"), [(1, 1), (70, 70), (None, 4 * 50)])
-def test_so_many_steps_are_made_at_most(steps: int | None, made: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("steps", "made"), [(1, 1), (70, 70), (None, 12 * 50)])
+def test_so_many_steps_are_made_at_most(steps: int | None, made: int) -> None:
     """Of a layer that is better at every validation, each after 50 steps."""
-    monkeypatch.setattr(probing, "_MAX_VALIDATIONS", 4)
     (train, classes), (valid, requests) = (arrays(split) for split in (inference_data().train, inference_data().valid))
     better = itertools.count()
     losses = 0

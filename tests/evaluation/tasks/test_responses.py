@@ -20,7 +20,8 @@ class Oracle(TextEncoder):
     """Places a question beside its answer, by their shared number."""
 
     def __init__(self) -> None:
-        super().__init__(lambda text: np.eye(400)[int(text.rpartition(" ")[2])], max_length=128)
+        axes = np.eye(400)
+        super().__init__(lambda text: axes[int(text.rpartition(" ")[2])], max_length=128)
 
 
 class Numbers(TextEncoder):
