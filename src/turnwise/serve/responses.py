@@ -24,7 +24,7 @@ class EmbedResponse(StrictModel):
     model: str = Field(description="The name of the encoder.")
 
 
-class Embedding(StrictModel):
+class InputEmbedding(StrictModel):
     """A vector, as in the OpenAI API."""
 
     object: Literal["embedding"] = Field(description="The kind of object.")
@@ -43,7 +43,7 @@ class EmbeddingsResponse(StrictModel):
     """Vectors of texts, as in the OpenAI API."""
 
     object: Literal["list"] = Field(description="The kind of object.")
-    data: list[Embedding] = Field(description="One vector per input.")
+    data: list[InputEmbedding] = Field(description="One vector per input.")
     model: str = Field(description="The name of the encoder.")
     usage: Usage = Field(description="The number of tokens.")
 
@@ -146,7 +146,7 @@ class DialogueBody(StrictModel):
     turns: list[TurnBody] = Field(description="Its turns, oldest first.")
 
 
-class SimilarConversation(DialogueBody):
+class SimilarDialogue(DialogueBody):
     """An indexed conversation, with its similarity to the requested one."""
 
     similarity: float = Field(description="The cosine similarity.")
@@ -155,7 +155,7 @@ class SimilarConversation(DialogueBody):
 class SimilarConversations(StrictModel):
     """Similar conversations."""
 
-    conversations: list[SimilarConversation] = Field(description="The conversations, most similar first.")
+    conversations: list[SimilarDialogue] = Field(description="The conversations, most similar first.")
 
 
 class ConversationClusters(StrictModel):
