@@ -165,7 +165,7 @@ def stage_stats(folder: Path) -> str:
 
 
 def _recipe(folder: Path, *changes: str):  # type: ignore[no-untyped-def]
-    from turnwise.training.recipe import load_recipe
+    from turnwise.training.recipe_loading import load_recipe
 
     return load_recipe("wmdc", ["backbone=minilm", "layers=1", "batch_size=32", "steps=12", "precision=fp32", *changes])
 

@@ -20,7 +20,7 @@ from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.training import checkpoint, distributed
 from turnwise.training.distributed import Processes
 from turnwise.training.loop import train
-from turnwise.training.recipe import load_recipe
+from turnwise.training.recipe_loading import load_recipe
 from turnwise.training.step import BatchPass
 
 #: Seconds that processes wait for each other on a busy machine.

@@ -22,7 +22,8 @@ from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.distributed import Processes
 from turnwise.training.loop import train
-from turnwise.training.recipe import Recipe, load_recipe
+from turnwise.training.recipe import Recipe
+from turnwise.training.recipe_loading import load_recipe
 from turnwise.training.setup import TrainingSetup, select_corpus, set_up
 from turnwise.training.step import TrainingStep
 

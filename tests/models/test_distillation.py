@@ -35,7 +35,7 @@ from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.training.loop import train
-from turnwise.training.recipe import load_recipe
+from turnwise.training.recipe_loading import load_recipe
 
 pytest.importorskip("model2vec")
 Folder = Callable[[str], Path]

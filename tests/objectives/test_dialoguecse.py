@@ -411,11 +411,7 @@ def test_negatives_are_drawn_evenly_from_the_other_dialogues() -> None:
     np.testing.assert_allclose(shares[12:], 1 / 6, atol=0.02)
 
 
-def test_invalid_options_are_rejected() -> None:
-    with pytest.raises(TurnwiseError, match="context_turns must be 1 or more, got 0"):
-        DialogueCSE(context_turns=0)
-    with pytest.raises(TurnwiseError, match=r"negatives must be 1 or more.*got 0"):
-        DialogueCSE(negatives=0)
+def test_a_corpus_of_one_dialogue_has_no_negatives() -> None:
     with pytest.raises(TurnwiseError, match="has only one"):
         prepared(DialogueCSE(), Numbered([3]))
 

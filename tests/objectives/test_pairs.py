@@ -14,7 +14,7 @@ from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.objectives.losses import symmetric_nt_xent
 from turnwise.objectives.pairs import Pairs
 from turnwise.training.loop import train
-from turnwise.training.recipe import load_recipe
+from turnwise.training.recipe_loading import load_recipe
 
 
 def dialogue(*texts: str) -> Dialogue:
@@ -30,8 +30,6 @@ def test_a_message_is_the_end_of_what_was_said() -> None:
         ((2, 4), (4, 5)),
     ]
     assert [example.windows[1] for example in Pairs(minimum_words=1).examples(turns)] == [(3, 4)]
-    with pytest.raises(TurnwiseError, match="history must be 1 or more, got 0"):
-        Pairs(history=0)
 
 
 def test_lengths_of_messages_are_drawn_in_every_step() -> None:

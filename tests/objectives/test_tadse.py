@@ -228,26 +228,6 @@ def test_runs_with_and_without_templates_share_tokenised_texts(tmp_path: Path) -
     assert plain.tokens(3).tolist() == with_templates.tokens(3).tolist() == with_templates.rewritten(3).tolist()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("template_temperature=0", "must be positive"),
-        ("pair_temperature=-1", "must be positive"),
-        ("pair_weight=-1", "0 or more"),
-        ("min_slots=-1", "0 or more"),
-        ("negatives=pattern", "negatives"),
-    ],
-)
-def test_invalid_options_are_rejected(change: str, message: str) -> None:
-    with pytest.raises(TurnwiseError, match=message):
-        recipe("tadse", change)
-
-
-def test_zero_weights_are_rejected() -> None:
-    with pytest.raises(TurnwiseError, match="one of them must be positive"):
-        recipe("tadse", "utterance_weight=0", "template_weight=0", "pair_weight=0")
-
-
 # ---- saved models
 
 

@@ -435,18 +435,3 @@ def test_objectives_that_mine_must_agree_on_the_encoder() -> None:
 def test_a_reranker_needs_response_selection() -> None:
     with pytest.raises(RecipeError, match="insertion, search: a re-ranker needs response-selection"):
         Recipe({"insertion": {}, "search": {}}, backbone=backbone())
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("response-selection", {"negatives": 0}, "negatives must be 1 or more, got 0"),
-        ("response-selection", {"random": 0.0}, "one of them positive"),
-        ("response-selection", {"mined": -1.0}, "must be 0 or more"),
-        ("search", {"window": 2}, "window must be 3 utterances or more, got 2"),
-        ("deletion", {"form": "hinge"}, "form"),
-    ],
-)
-def test_invalid_options_are_rejected(name: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(TurnwiseError, match=message):
-        make_objective(name, options)

@@ -41,7 +41,7 @@ def load_weight(place: Path | None) -> list[float]:
 
 def test_checkpoint_contains_the_state_at_the_time_of_the_call(tmp_path: Path, gate: Gate) -> None:
     weight = torch.zeros(3)
-    with CheckpointWriter(tmp_path, keep=2) as checkpoints:
+    with CheckpointWriter(tmp_path) as checkpoints:
         checkpoints.save(1, {"parameters": {"weight": weight}}, {"best": None})
         assert gate.reached.wait(30)  # it is being written
         weight += 1
@@ -54,7 +54,7 @@ def test_checkpoint_contains_the_state_at_the_time_of_the_call(tmp_path: Path, g
 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
-    with CheckpointWriter(tmp_path, keep=2) as checkpoints:
+    with CheckpointWriter(tmp_path) as checkpoints:
         for step in range(1, 6):
             checkpoints.save(step, {"parameters": {"weight": torch.ones(1)}}, {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000004", "step-000000005"]
@@ -65,7 +65,7 @@ def test_write_errors_are_raised(how: str, tmp_path: Path, gate: Gate) -> None:
     gate.fails = True
     gate.opened.set()
     tensors = {"parameters": {"weight": torch.ones(1)}}
-    checkpoints = CheckpointWriter(tmp_path, keep=2)
+    checkpoints = CheckpointWriter(tmp_path)
     with (
         pytest.raises(TrainingError, match=r"step 7 could not be written .*No space left.*there is none yet"),
         checkpoints,
@@ -83,6 +83,6 @@ def test_write_errors_are_raised(how: str, tmp_path: Path, gate: Gate) -> None:
 def test_write_errors_do_not_hide_an_error_of_the_run(tmp_path: Path, gate: Gate) -> None:
     gate.fails = True
     gate.opened.set()
-    with pytest.raises(ZeroDivisionError), CheckpointWriter(tmp_path, keep=2) as checkpoints:
+    with pytest.raises(ZeroDivisionError), CheckpointWriter(tmp_path) as checkpoints:
         checkpoints.save(1, {"parameters": {"weight": torch.ones(1)}}, {})
         raise ZeroDivisionError

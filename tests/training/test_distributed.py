@@ -211,7 +211,7 @@ def epoch_rows(size: int, batch_size: int) -> list[list[int]]:
 def test_a_run_resumes_with_another_number_of_processes(tmp_path: Path) -> None:
     """Two processes, then one, then three equal one process without interruption."""
     run_recipe = recipe(
-        "wmdc", "steps=6", "batch_size=7", "optimizer=adamw", "ema=0.9", "checkpoint_every=100", dropout=0.0
+        "wmdc", "steps=6", "batch_size=7", "optimizer=adamw", "start_fraction=0.2", "checkpoint_every=100", dropout=0.0
     )
     file = saved(run_recipe, tmp_path)
     train(run_recipe, corpus(), tmp_path / "alone", cache=folder() / "cache")
@@ -227,7 +227,7 @@ def test_a_run_resumes_with_another_number_of_processes(tmp_path: Path) -> None:
 
 
 #: Some steps with dropout, and a checkpoint every fourth.
-LONG = ["steps=12", "checkpoint_every=4", "optimizer=adamw", "ema=0.9"]
+LONG = ["steps=12", "checkpoint_every=4", "optimizer=adamw", "start_fraction=0.2"]
 
 
 @functools.cache

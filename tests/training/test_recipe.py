@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.tiny import backbone, corpus, folder
-from turnwise.core.errors import RecipeError, TurnwiseError
+from turnwise.core.errors import RecipeError
 from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.training.loop import train
-from turnwise.training.recipe import INHERITED, Recipe, from_tree, load_recipe
+from turnwise.training.recipe import INHERITED, Recipe
 from turnwise.training.recipe_files import packaged_recipes
+from turnwise.training.recipe_loading import from_tree, load_recipe
 
 
 def test_overrides_reach_the_recipe_and_its_objectives() -> None:
@@ -25,7 +26,7 @@ def test_overrides_reach_the_recipe_and_its_objectives() -> None:
     )
     assert (recipe.batch_size, recipe.learning_rate, recipe.steps) == (32, 3e-5, 7)
     assert recipe.objectives["dse"]["temperature"] == 0.1
-    assert recipe.weight("dse") == 0.5
+    assert recipe.entries["dse"].options.weight == 0.5
 
 
 @pytest.mark.parametrize(
@@ -50,30 +51,28 @@ def test_yaml_round_trip(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         (["colour=red"], "neither the recipe nor its objectives"),
-        (["batch_size=many"], "batch_size='many': expected int"),
+        (["batch_size=many"], r"batch_size must be a whole number, got 'many' \(--set batch_size=many\)"),
         (["batch_size=1"], "batch_size must be 2 or more, got 1"),
-        (["steps=-3"], "steps must be 1 or more, or null, got -3"),
-        (["learning_rate=-1e-5"], "learning_rate must be 0 or more, got -1e-05"),
-        (["head_learning_rate=-1"], "head_learning_rate must be 0 or more, or null, got -1.0"),
-        (["weight_decay=-1"], "weight_decay must be 0 or more, got -1.0"),
-        (["tokens_per_forward=0"], "tokens_per_forward must be 1 or more, or null, got 0"),
+        (["steps=-3"], "steps must be 1 or more, got -3"),
+        (["learning_rate=-1e-5"], "learning_rate must be positive, got -1e-05"),
+        (["head_learning_rate=-1"], "head_learning_rate must be 0 or more, got -1"),
+        (["weight_decay=-1"], "weight_decay must be 0 or more, got -1"),
+        (["tokens_per_forward=0"], "tokens_per_forward must be 1 or more, got 0"),
         (["seed=-1"], "seed must be 0 or more, got -1"),
-        (["clip=0"], "clip must be positive, or null, got 0.0"),
-        (["dropout=1"], "dropout must be at least 0 and below 1, or null, got 1.0"),
-        (["schedule=random"], "expected 'constant'"),
+        (["clip=0"], "clip must be positive, got 0"),
+        (["dropout=1"], "dropout must be below 1, got 1"),
+        (["schedule=random"], "schedule must be 'constant', 'linear', 'cosine' or 'one-cycle', got 'random'"),
         (["epochs"], "expected key=value"),
         (["temprature=0.1"], r"Did you mean temperature\?"),
         (["lerning_rate=0.1"], r"Did you mean learning_rate\?"),
-        (["objectives.dse.colour=red"], "has no option 'colour'"),
-        (["objectives.magic.weight=1"], "there is no objective 'magic'"),
-        (["warmup=2"], "warmup must be at least 0 and below 1, got 2.0"),
-        (["ema=1"], "ema must be at least 0 and below 1, got 1.0"),
-        (["start_fraction=1"], "start_fraction must be at least 0 and below 1, got 1.0"),
-        (["keep=0"], "1 or more"),
+        (["objectives.dse.colour=red"], "objectives.dse.colour is unknown"),
+        (["objectives.magic.weight=1"], "objectives.magic has no objective 'magic'"),
+        (["warmup=2"], "warmup must be below 1, got 2"),
+        (["start_fraction=1"], "start_fraction must be below 1, got 1"),
         (["min_turns=0"], "1 or more"),
-        (["frozen_layers=most"], "expected int or 'half'"),
-        (["combine_turns=yes please"], "expected bool"),
-        (["first=masked-language"], "first='masked-language': expected the keys of a recipe, or nothing"),
+        (["frozen_layers=most"], "frozen_layers must be a whole number or 'half', got 'most'"),
+        (["combine_turns=yes please"], "combine_turns must be true or false"),
+        (["first=masked-language"], "first must consist of the keys of a recipe, got 'masked-language'"),
         (["first.steps=1"], "the recipe has no first stage"),
     ],
 )
@@ -90,9 +89,26 @@ def test_unknown_recipes_and_invalid_files_are_rejected(tmp_path: Path) -> None:
         load_recipe(tmp_path / "bad.yaml")
     with pytest.raises(RecipeError, match="name at least one"):
         from_tree({"epochs": 1})
-    with pytest.raises(RecipeError, match=r"epoch: unknown key\. Did you mean epochs\? A recipe has objectives"):
-        from_tree({"epoch": 1})
-    assert Recipe({"dse": {}}).make()
+    with pytest.raises(RecipeError, match=r"epoch is unknown\. Did you mean epochs\? The keys are objectives"):
+        from_tree({"objectives": {"dse": {}}, "epoch": 1})
+    assert set(Recipe({"dse": {}}).entries) == {"dse"}
+
+
+def test_errors_name_the_line_or_the_override(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    text = (
+        "objectives:\n  dse:\n    temperature: 0.1\nlearning_rate: {}\n"
+        "first:\n  objectives: {{simcse: {{}}}}\n  steps: {}\n"
+    )
+    for rate, steps, override, message in (
+        (-1, 3, (), r"learning_rate must be positive, got -1 \(recipe.yaml:4\)"),
+        (1, 0, (), r"first.steps must be 1 or more, got 0 \(recipe.yaml:7\)"),
+        (1, 3, ("temperature=0",), r"objectives.dse.temperature must be positive, got 0 \(--set temperature=0\)"),
+        (-1, 3, ("temperature=1",), r"\(recipe.yaml:4\)"),
+    ):
+        file.write_text(text.format(rate, steps))
+        with pytest.raises(RecipeError, match=message):
+            load_recipe(file, override)
 
 
 def test_paper_recipes_have_the_papers_values() -> None:
@@ -129,8 +145,16 @@ def store_named(name: str) -> Path:
     return folder() / "named" / name
 
 
-@pytest.mark.parametrize("name", packaged_recipes())
-def test_every_packaged_recipe_runs_two_steps(name: str, tmp_path: Path) -> None:
+#: Packaged recipes that differ in more than numbers; the others are trained with these objectives elsewhere.
+DIFFERENT = (
+    *("adapt", "combined", "dialoguecse", "dialoguecse-ecd-paper", "dse-123-1-paper", "dse-dianli-paper"),
+    *("dse-dropout-paper", "pairsupcon", "post-training", "post-training-electra", "siamese-m-paper", "simcse"),
+    *("simcse-supervised-paper", "tod-bert", "turnwise-reranker", "turnwise-small", "ums-post-trained-paper"),
+)
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_packaged_recipes_run_two_steps(name: str, tmp_path: Path) -> None:
     recipe = load_recipe(
         name,
         [
@@ -176,12 +200,6 @@ def test_invalid_values_are_rejected_by_name(change: str) -> None:
         load_recipe("dse", [change])
 
 
-@pytest.mark.parametrize("change", ["temperature=0", "temperature=-1"])
-def test_a_temperature_must_be_positive(change: str) -> None:
-    with pytest.raises(TurnwiseError, match=r"temperature must be positive"):
-        load_recipe("wmdc", [change])
-
-
 def test_overrides_without_effect_are_rejected(tmp_path: Path) -> None:
     both = tmp_path / "both.yaml"
     both.write_text("objectives: {dse: {head_learning_rate: 1.0e-4}, wmdc: {head_learning_rate: 1.0e-5}}")
@@ -225,7 +243,7 @@ STAGES = {
     "steps": 20,
     "max_length": 32,
     "learning_rate": 1e-4,
-    "first": {"objectives": {"masked-language": {"share": 0.2}}, "epochs": 0.5, "seed": 7},
+    "first": {"objectives": {"masked-language": {"mask_fraction": 0.2}}, "epochs": 0.5, "seed": 7},
 }
 
 
@@ -253,7 +271,6 @@ OTHERS = {
     "record_training_data": False,
     "shuffle_buffer": 640,
     "checkpoint_every": 8,
-    "keep": 4,
     "log_every": 3,
     "workers": 5,
 }
@@ -261,7 +278,7 @@ OTHERS = {
 
 def test_a_first_stage_inherits_the_run_and_not_the_method(tmp_path: Path) -> None:
     assert set(OTHERS) == set(INHERITED)
-    method = {"batch_size": 99, "optimizer": "adam", "frozen_layers": 2, "ema": 0.5, "clip": 2.0, "probe_every": 3}
+    method = {"batch_size": 99, "optimizer": "adam", "frozen_layers": 2, "clip": 2.0, "probe_every": 3}
     recipe = from_tree({**STAGES, **OTHERS, **method})
     first = recipe.first
     assert first is not None
@@ -314,16 +331,16 @@ def test_overrides_reach_their_stages(written_out: bool, tmp_path: Path) -> None
         None,
         0.5,
         3e-5,
-        {"masked-language": {"share": 0.2}},
+        {"masked-language": {"mask_fraction": 0.2}},
     )
     recipe, first = changed(
-        "first.learning_rate=1e-5", "first.steps=10", "first.share=0.3", "first.max_length=64", "max_length=16"
+        "first.learning_rate=1e-5", "first.steps=10", "first.mask_fraction=0.3", "first.max_length=64", "max_length=16"
     )
     assert (first.learning_rate, first.steps, first.max_length) == (1e-5, 10, 64)
-    assert first.objectives == {"masked-language": {"share": 0.3}}
+    assert first.objectives == {"masked-language": {"mask_fraction": 0.3}}
     assert (recipe.learning_rate, recipe.steps, recipe.max_length) == (1e-4, 20, 16)
     _, first = changed("first.objectives.masked-language.weight=0.5")
-    assert first.weight("masked-language") == 0.5
+    assert first.entries["masked-language"].options.weight == 0.5
 
 
 def test_a_first_stage_can_be_removed_or_added(tmp_path: Path) -> None:
@@ -338,18 +355,21 @@ def test_a_first_stage_can_be_removed_or_added(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         (["first.colour=red"], "'first.colour=red': neither the recipe nor its objectives have a key 'colour'"),
-        (["first.steps=many"], "first.steps='many': expected int"),
+        (["first.steps=many"], "first.steps must be a whole number, got 'many'"),
         (["first.batch_size=1"], "first.batch_size must be 2 or more, got 1"),
-        (["first.objectives.masked-language.weight=heavy"], "first.objectives.masked-language.weight='heavy'"),
-        (["first.objectives.masked-language.colour=red"], "first: .*has no option 'colour'"),
-        (["first.backbone=other"], "first.backbone=other: all stages use one backbone; set backbone=other"),
+        (
+            ["first.objectives.masked-language.weight=heavy"],
+            "first.objectives.masked-language.weight must be a number, got 'heavy'",
+        ),
+        (["first.objectives.masked-language.colour=red"], "first.objectives.masked-language.colour is unknown"),
+        (["first.backbone=other"], "first.backbone is other: all stages use one backbone; set backbone=other"),
         (["layers=4", "first.layers=2"], r"first.layers must be at least layers \(4\), got 2"),
-        (["first.keep_best=score"], "first.keep_best=score: only the last stage is probed"),
-        (["first.probe_every=1"], "first.probe_every=1"),
+        (["first.keep_best=score"], "first.keep_best is score: only the last stage is probed"),
+        (["first.probe_every=1"], "first.probe_every is 1"),
         (["first=null", "first.steps=1"], "'first.steps=1': the recipe has no first stage"),
         (["first.first.steps=1"], "'first.first.steps=1': the recipe has no first stage"),
-        (["first.first={steps: 1}"], "first.first.objectives: name at least one"),
-        (["first.first={objectives: {dse: {}}, colour: red}"], "first.first.colour: unknown key"),
+        (["first.first={steps: 1}"], "first.first.objectives is empty: name at least one"),
+        (["first.first={objectives: {dse: {}}, colour: red}"], "first.first.colour is unknown"),
         (
             ["first.objectives.masked-language.batch_size=4", "first.batch_size=8"],
             "use first.objectives.NAME.batch_size=8",
@@ -359,7 +379,7 @@ def test_a_first_stage_can_be_removed_or_added(tmp_path: Path) -> None:
 def test_invalid_first_stages_are_rejected_by_dotted_name(changes: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=message):
         staged(tmp_path, *changes)
-    with pytest.raises(RecipeError, match=r"first\.epoch: unknown key"):
+    with pytest.raises(RecipeError, match=r"first\.epoch is unknown"):
         from_tree({**STAGES, "first": {**STAGES["first"], "epoch": 1}})  # type: ignore[dict-item]
 
 
@@ -369,5 +389,5 @@ def test_an_objective_can_be_removed() -> None:
     assert all(options["temperature"] == 0.2 for options in run_recipe.objectives.values())
     with pytest.raises(RecipeError, match="name at least one"):
         load_recipe("dse", ["objectives.dse=false"])
-    with pytest.raises(RecipeError, match="or false"):
+    with pytest.raises(RecipeError, match="objectives must consist of keys and values"):
         load_recipe("combined", ["objectives.tadse=true"])

@@ -14,8 +14,8 @@ from tests.helpers.tiny import backbone, corpus, recipe
 from turnwise import Dialogue, Turn
 from turnwise.core.errors import TrainingError
 from turnwise.training.loop import train
-from turnwise.training.recipe import load_recipe
 from turnwise.training.recipe_files import packaged_recipes
+from turnwise.training.recipe_loading import load_recipe
 from turnwise.training.short_runs import FEW_EXAMPLES, FEW_STEPS, fit_to_corpus, suggest_batches, warn_of_short_run
 
 

@@ -22,7 +22,8 @@ from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.encoder import Encoder
 from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.loop import train
-from turnwise.training.recipe import Recipe, from_tree, load_recipe
+from turnwise.training.recipe import Recipe
+from turnwise.training.recipe_loading import from_tree, load_recipe
 from turnwise.training.step import TrainingStep
 
 

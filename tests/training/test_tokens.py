@@ -166,7 +166,7 @@ def test_a_recipe_uses_its_fraction_of_the_corpus(share: float, tmp_path: Path) 
 
 def test_invalid_fractions_are_rejected(tmp_path: Path) -> None:
     for share in (0, -0.5, 1.5):
-        with pytest.raises(RecipeError, match=f"corpus_fraction must be above 0 and at most 1, got {float(share)}"):
+        with pytest.raises(RecipeError, match=r"corpus_fraction must be (positive|at most 1), got"):
             recipe("dse", f"corpus_fraction={share}")
     with pytest.raises(CorpusError, match="a fraction of 1e-09 of 40 dialogues is none"):
         train(recipe("dse", "corpus_fraction=1e-9"), corpus(), tmp_path / "run")

@@ -49,9 +49,9 @@ def train_command(
     After an interruption the same command with `--resume` continues and ends with the same weights.
     """
     require("torch", "pyarrow", extra="train")
-    from turnwise.training.recipe_files import read_recipe
+    from turnwise.training.recipe_files import read_recipe_text
 
-    read_recipe(recipe)  # a name that does not exist is refused before torch is imported
+    read_recipe_text(recipe)  # a name that does not exist is refused before torch is imported
     stores = turnwise.read_corpus(*corpus, splits=split or None)
     from turnwise.evaluation.probe import make_probe
     from turnwise.training.distributed import is_main_process

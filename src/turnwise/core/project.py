@@ -10,7 +10,6 @@ from typing import Any, Literal
 from turnwise.core.errors import ProjectError, did_you_mean
 from turnwise.core.files import write_atomic
 from turnwise.core.model_names import DEFAULT_ENCODER
-from turnwise.core.options import OptionError, convert_option
 
 #: The file that describes a project.
 DESCRIPTION = "turnwise.yaml"
@@ -80,9 +79,11 @@ class Project:
             if key not in kinds:
                 known = ", ".join(kinds)
                 raise ProjectError(f"{path}: unknown key {key!r}: use {known}.{did_you_mean(str(key), kinds)}")
+        from turnwise.core.validation import InvalidKeyError, validate
+
         try:
-            options = {key: convert_option(key, kinds[key], value) for key, value in values.items()}
-        except OptionError as error:
+            options = {key: validate(key, kinds[key], value) for key, value in values.items()}
+        except InvalidKeyError as error:
             raise ProjectError(f"{path}: {error}") from None
         return cls(folder, **options)
 

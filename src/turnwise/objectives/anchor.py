@@ -13,6 +13,7 @@ from torch.nn.functional import cosine_similarity
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.validation import Positive
 from turnwise.objectives.losses import relation_distillation
 from turnwise.objectives.objective import Example, Metrics, PooledObjective, Tensors
 
@@ -27,7 +28,7 @@ class Anchor(PooledObjective):
     #: What is compared: 'vectors', by (1 − cos)/τ, or 'relations', how similar a batch's other texts are to each text
     #: (`losses.relation_distillation`). Relations allow a model to move further, and a teacher of another size.
     form: Literal["vectors", "relations"] = "vectors"
-    temperature: float = 0.05  # τ
+    temperature: Positive = 0.05  # τ
 
     columns: ClassVar[int] = 1
     unique: ClassVar[bool] = True

@@ -24,6 +24,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.validation import NonNegativeInt, Positive, PositiveInt
 from turnwise.objectives.losses import candidate_nt_xent, guided_cosine, guided_vectors
 from turnwise.objectives.objective import (
     Batch,
@@ -51,14 +52,14 @@ _MAX_RESPONSES = 64
 class DialogueCSE(StatesObjective):
     """Matching-guided embeddings of responses, contrasted."""
 
-    temperature: float = 0.1  # τ
-    context_turns: int = 3  # how many turns before the response are its context, and as many after it
+    temperature: Positive = 0.1  # τ
+    context_turns: PositiveInt = 3  # how many turns before the response are its context, and as many after it
     bidirectional: bool = True  # whether turns after the response belong to its context
     #: Of turns: 'mean', the paper's I₂ (Eq. 7); 'attention', its I₁ (Eqs. 5 and 6), two layers on each refined
     #: embedding, pooled; 'released', as in the authors' code: a turn's weight is 1 + its attention among the turns on
     #: its side of the response. (The code also matches by 0.1·ŪR̄ᵀ instead of ŪR̄ᵀ/√d, a factor that the cosine cancels.)
     aggregation: Literal["mean", "attention", "released"] = "mean"
-    negatives: int = 9  # responses drawn for each true one: a random turn of a random other dialogue
+    negatives: NonNegativeInt = 9  # responses drawn for each true one: a random turn of a random other dialogue
     #: Whether the batch's other responses and their negatives, which are encoded anyway, are negatives as well, except
     #: those of the same dialogue.
     in_batch: bool = False
@@ -68,10 +69,8 @@ class DialogueCSE(StatesObjective):
     unit: Literal["response", "dialogue"] = "response"
 
     def __post_init__(self) -> None:
-        if self.context_turns < 1:
-            raise TurnwiseError(f"context_turns must be 1 or more, got {self.context_turns}")
-        if self.negatives < 0 or not (self.negatives or self.in_batch):
-            raise TurnwiseError(f"negatives must be 1 or more, or 0 with in_batch=true; got {self.negatives}")
+        if not (self.negatives or self.in_batch):
+            raise ValueError("negatives must be 1 or more, or 0 with in_batch=true; got 0")
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over (turns of the contexts and responses, responses)."""
@@ -204,7 +203,7 @@ class Siamese(PooledObjective):
     """
 
     #: Turns of a context: 1 is SiameseBERT-s; more is SiameseBERT-m, whose turns are joined into one sequence.
-    context_turns: int = 1
+    context_turns: PositiveInt = 1
     mask_equal: bool = False  # equal responses in a batch are not used as negatives of each other
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:

@@ -12,6 +12,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
+from turnwise.core.validation import NonNegativeInt, Positive, PositiveInt
 from turnwise.objectives.losses import Weighting, hard_negative_nt_xent
 from turnwise.objectives.objective import Example, Metrics, PooledObjective, Tensors, count_words, equal_texts
 
@@ -20,17 +21,17 @@ from turnwise.objectives.objective import Example, Metrics, PooledObjective, Ten
 class DSE(PooledObjective):
     """Consecutive utterances."""
 
-    temperature: float = 0.05  # τ
+    temperature: Positive = 0.05  # τ
     #: Numbers of turns before the response that make a query: (1,) is DSE, (2,) and (3,) are DSE 2-1 and 3-1, (1, 2, 3)
     #: is DSE 123-1; turns are joined by the backbone's separator.
-    query_turns: tuple[int, ...] = (1,)
+    query_turns: tuple[PositiveInt, ...] = (1,)
     #: 'consecutive' turns; 'dropout': the same unique sentence twice (DSE-dropout); 'entailment': the two texts of
     #: entailment pairs in an NLI file (DSE-dianli).
     positives: Literal["consecutive", "dropout", "entailment"] = "consecutive"
-    minimum_words: int = 3  # both sides have more words than this
+    minimum_words: NonNegativeInt = 3  # both sides have more words than this
     weighting: Weighting = "outside"  # the form of the loss (`losses.hard_negative_nt_xent`)
     mask_equal: bool = False  # equal texts in a batch are not used as negatives of each other; the paper uses them
-    head_size: int = 128  # of the vectors that the loss compares; 0: no head, the encoder's own vectors
+    head_size: NonNegativeInt = 128  # of the vectors that the loss compares; 0: no head, the encoder's own vectors
 
     @property
     def unique(self) -> bool:

@@ -6,14 +6,15 @@ card' belongs to the domain 'banking'), so that intents which are easily confuse
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.validation import Fraction, NonNegative, Positive
 from turnwise.objectives.losses import prototype_nt_xent, supervised_contrastive
 from turnwise.objectives.objective import (
     Batch,
@@ -31,25 +32,19 @@ from turnwise.objectives.objective import (
 class Labelled(PooledObjective):
     """Utterances with intents: prototypes, and supervised contrast."""
 
-    temperature: float = 0.05  # τ
-    prototype_weight: float = 1.0  # of the loss of assigning utterances to prototypes
-    contrastive_weight: float = 0.0  # of the supervised contrastive loss
-    utterances: int = 4  # of each intent in a batch; half of them make the prototype to which the others are assigned
-    same_domain: float = 0.5  # fraction of a batch's intents that are drawn domain by domain
+    temperature: Positive = 0.05  # τ
+    prototype_weight: NonNegative = 1.0  # of the loss of assigning utterances to prototypes
+    contrastive_weight: NonNegative = 0.0  # of the supervised contrastive loss
+    #: Of each intent in a batch; half of them make the prototype to which the others are assigned.
+    utterances: Annotated[int, Field(ge=2)] = 4
+    same_domain: Fraction = 0.5  # fraction of a batch's intents that are drawn domain by domain
 
     columns: ClassVar[int] = 1
     label_type: ClassVar[type[np.signedinteger]] = np.int64
 
     def __post_init__(self) -> None:
-        for key in ("prototype_weight", "contrastive_weight"):
-            if getattr(self, key) < 0:
-                raise TurnwiseError(f"{key} must be 0 or more, got {getattr(self, key)}")
         if not self.prototype_weight + self.contrastive_weight:
-            raise TurnwiseError("prototype_weight and contrastive_weight are both 0: one of them must be positive")
-        if self.utterances < 2:
-            raise TurnwiseError(f"utterances must be 2 or more, got {self.utterances}")
-        if not 0 <= self.same_domain <= 1:
-            raise TurnwiseError(f"same_domain must be a fraction from 0 to 1, got {self.same_domain}")
+            raise ValueError("prototype_weight and contrastive_weight are both 0: one of them must be positive")
 
     @property
     def label_sampling(self) -> LabelSampling:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.validation import Fraction, NonNegativeInt, PositiveInt
 from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.models.backbone.language_head import LanguageHead
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens
@@ -21,12 +22,12 @@ from turnwise.objectives.objective import Arrays, Batch, Example, PreparedBatch,
 class MaskedLanguage(TokenObjective):
     """15% of the tokens are to be predicted: 80% of them are masked, 10% replaced by a random token, 10% left."""
 
-    share: float = 0.15  # fraction of the tokens to be predicted
-    most: int = 0  # predicted tokens of one sequence; 0: no limit
+    mask_fraction: Fraction = 0.15  # fraction of the tokens to be predicted
+    max_masked: NonNegativeInt = 0  # predicted tokens of one sequence; 0: no limit
     #: A sequence is a 'turn' or a whole 'dialogue', which loses its oldest tokens if it is too long.
     unit: Literal["turn", "dialogue"] = "turn"
     roles: bool = False  # mark speakers by [SYS] and [USR], as TOD-BERT does
-    length: int = 256  # tokens of a dialogue's sequence
+    length: PositiveInt = 256  # tokens of a dialogue's sequence
 
     columns: ClassVar[int] = 1
 
@@ -52,7 +53,7 @@ class MaskedLanguage(TokenObjective):
         special = [*composer.prefix, *composer.suffix, *composer.separator, *composer.roles.values()]
         length = self.length if self.unit == "dialogue" else None
         sequences = [batch.sequence(first, last, length) for first, last in batch.windows[:, 0].tolist()]
-        masked, inputs = mask_tokens(batch, sequences, special, self.share, self.most)
+        masked, inputs = mask_tokens(batch, sequences, special, self.mask_fraction, self.max_masked)
         return PreparedBatch(masked, len(batch), inputs, weights=np.bincount(inputs["members"], minlength=len(batch)))
 
     def loss_sum(self, states: TokenStates, inputs: Arrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.validation import STRICT
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer, RerankerTask, TurnStyle
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
@@ -280,6 +281,7 @@ class Objective(ABC):
     """A training objective. Subclasses are frozen dataclasses whose fields are the options of a recipe."""
 
     __slots__ = ()
+    __pydantic_config__: ClassVar = STRICT
 
     @property
     def columns(self) -> int:

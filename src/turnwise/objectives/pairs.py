@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.validation import NonNegativeInt, Positive, PositiveInt
 from turnwise.objectives.losses import symmetric_nt_xent
 from turnwise.objectives.objective import (
     Batch,
@@ -28,14 +28,10 @@ from turnwise.objectives.objective import (
 class Pairs(PooledObjective):
     """Messages and responses."""
 
-    temperature: float = 0.05  # τ
-    history: int = 3  # turns of a message at most; from 1 to this many are drawn
-    minimum_words: int = 0  # responses have more words than this
+    temperature: Positive = 0.05  # τ
+    history: PositiveInt = 3  # turns of a message at most; from 1 to this many are drawn
+    minimum_words: NonNegativeInt = 0  # responses have more words than this
     mask_equal: bool = True  # pairs of equal messages or responses are no negatives of each other
-
-    def __post_init__(self) -> None:
-        if self.history < 1:
-            raise TurnwiseError(f"history must be 1 or more, got {self.history}")
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over the responses, each with as many turns before it as there are, up to `history`."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from turnwise.core.dialogue import Dialogue
+from turnwise.core.validation import NonNegative, Positive, PositiveInt
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.losses import hard_negative_nt_xent
 from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjective, PreparedBatch, Tensors
@@ -18,10 +19,10 @@ from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjecti
 class PairSupCon(PooledObjective):
     """Premise and hypothesis; neutral pairs are not used."""
 
-    temperature: float = 0.05  # τ of the contrastive loss
+    temperature: Positive = 0.05  # τ of the contrastive loss
     #: Of the loss that distinguishes entailment from contradiction by [u, v, |u − v|].
-    classification_weight: float = 1.0
-    head_size: int = 128  # of the vectors that the contrastive loss compares
+    classification_weight: NonNegative = 1.0
+    head_size: PositiveInt = 128  # of the vectors that the contrastive loss compares
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Yield an entailment (label 1) or a contradiction (label 0)."""

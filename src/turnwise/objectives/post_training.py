@@ -11,16 +11,18 @@ small generator fills in the masked tokens, and every token is classified as rep
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from turnwise.core.dialogue import WRONG_RESPONSE, Dialogue
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.validation import NonNegative, NonNegativeInt
 from turnwise.models.backbone.inputs import END_OF_TURN
 from turnwise.models.backbone.language_head import LanguageHead, word_embeddings
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens
@@ -54,24 +56,16 @@ class PostTraining(TokenObjective):
     mean over all tokens, is added.
     """
 
-    share: float = 0.15  # fraction of the tokens to be masked
-    most: int = 0  # masked tokens of one pair; 0: no limit
-    length: int = 512  # tokens of a pair; the first part loses its oldest tokens, the second its last
+    mask_fraction: Annotated[float, Field(gt=0, le=1)] = 0.15  # fraction of the tokens to be masked
+    max_masked: NonNegativeInt = 0  # masked tokens of one pair; 0: no limit
+    #: Tokens of a pair; the first part loses its oldest tokens, the second its last.
+    length: Annotated[int, Field(ge=8)] = 512
     #: An example is a 'place' where a dialogue can be split, or a 'dialogue', which is split at random each time.
     unit: Literal["place", "dialogue"] = "place"
-    next_sentence_weight: float = 1.0  # 0: no next-sentence prediction; the second part always belongs to the first
+    #: 0: no next-sentence prediction; the second part always belongs to the first.
+    next_sentence_weight: NonNegative = 1.0
     end_of_turn: bool = True  # whether [EOT] ends each turn, as re-rankers read it; otherwise turns follow one another
     detection: bool = False  # ELECTRA's objective; all chosen tokens are then masked
-
-    def __post_init__(self) -> None:
-        prefix = "objectives.post-training"
-        if not 0 < self.share <= 1:
-            raise TurnwiseError(f"{prefix}.share must be above 0 and at most 1, got {self.share}")
-        if self.length < 8:
-            raise TurnwiseError(f"{prefix}.length must be 8 or more, got {self.length}")
-        for key in ("most", "next_sentence_weight"):
-            if getattr(self, key) < 0:
-                raise TurnwiseError(f"{prefix}.{key} must be 0 or more, got {getattr(self, key)}")
 
     @property
     def replaces_tokens(self) -> bool:
@@ -122,7 +116,9 @@ class PostTraining(TokenObjective):
         pairs, follows = zip(*(self._pair(batch, *windows) for windows in batch.windows.tolist()), strict=True)
         special = [*composer.prefix, *composer.middle, *composer.suffix]
         originals = [tokens for tokens, _ in pairs]
-        sequences, inputs = mask_tokens(batch, originals, special, self.share, self.most, mask_only=self.detection)
+        sequences, inputs = mask_tokens(
+            batch, originals, special, self.mask_fraction, self.max_masked, mask_only=self.detection
+        )
         masked, tokens = len(inputs["members"]), sum(len(original) for original in originals)
         inputs |= {
             "follows": np.array(follows, np.int64),

@@ -1,12 +1,12 @@
 """The objectives by their names in recipes."""
 
-import typing
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from turnwise.core.errors import TurnwiseError
-from turnwise.core.options import convert_option
+from pydantic import TypeAdapter
+
+from turnwise.core.validation import InvalidKeyError, explaining_errors
 from turnwise.objectives.anchor import Anchor
 from turnwise.objectives.dialoguecse import DialogueCSE, Siamese
 from turnwise.objectives.dse import DSE
@@ -46,26 +46,13 @@ OBJECTIVES: dict[str, type[Any]] = {
 def options_of(name: str) -> set[str]:
     """Return the names of an objective's options."""
     if name not in OBJECTIVES:
-        raise TurnwiseError(f"there is no objective {name!r}: choose from {', '.join(OBJECTIVES)}")
+        raise InvalidKeyError("", f"has no objective {name!r}: choose from {', '.join(OBJECTIVES)}")
     return {field.name for field in fields(OBJECTIVES[name])}
 
 
-def make_objective(name: str, options: Mapping[str, Any], entry: str | None = None) -> Objective:
-    """Create an objective with checked options; lists of a YAML file become tuples.
-
-    `entry` is what a recipe calls it, if that is not its name.
-    """
-    names = options_of(name)
-    for option in options:
-        if option not in names:
-            raise TurnwiseError(f"objective {name} has no option {option!r}: it has {', '.join(sorted(names))}")
-    hints = typing.get_type_hints(OBJECTIVES[name])
-    path = f"objectives.{entry or name}"
-    objective = OBJECTIVES[name](
-        **{key: convert_option(f"{path}.{key}", hints[key], value) for key, value in options.items()}
-    )
-    temperature = getattr(objective, "temperature", 1.0)
-    if temperature <= 0:
-        raise TurnwiseError(f"{path}.temperature must be positive, got {temperature}")
-    assert isinstance(objective, Objective)
+def make_objective(name: str, options: Mapping[str, Any]) -> Objective:
+    """Create an objective with checked options; lists of a YAML file become tuples."""
+    known = options_of(name)
+    with explaining_errors(known):
+        objective: Objective = TypeAdapter(OBJECTIVES[name]).validate_python(dict(options))
     return objective

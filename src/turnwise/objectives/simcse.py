@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
+from turnwise.core.validation import NonNegativeInt, Positive
 from turnwise.objectives.losses import nt_xent
 from turnwise.objectives.objective import Example, Metrics, PooledObjective, Tensors, count_words
 
@@ -15,8 +16,8 @@ class SimCSE(PooledObjective):
     """Single sentences twice, or NLI triplets (premise, entailment, contradiction)."""
 
     supervised: bool = False  # from NLI triplets
-    temperature: float = 0.05  # τ
-    minimum_words: int = 0  # sentences have more words than this
+    temperature: Positive = 0.05  # τ
+    minimum_words: NonNegativeInt = 0  # sentences have more words than this
     mask_equal: bool = False  # equal texts in a batch are not used as negatives of each other; the paper uses them
     head: bool = True  # a tanh layer in training only; without it the pooling 'cls-mlp' keeps its own layer
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.validation import NonNegative, NonNegativeInt, Positive
 from turnwise.corpus.slots.template import SLOT, non_overlapping_slots, template_text
 from turnwise.corpus.slots.template_table import require_named_splits
 from turnwise.corpus.storage.corpus import Corpus
@@ -47,12 +48,12 @@ from turnwise.objectives.objective import (
 class TaDSE(PooledObjective):
     """Templates, utterances, and pairs of them, contrasted."""
 
-    temperature: float = 0.05  # τ_u, and that of the other two losses unless they have their own
-    template_temperature: float | None = None  # τ_t
-    pair_temperature: float | None = None  # τ_pair
-    utterance_weight: float = 1.0  # λᵘ
-    template_weight: float = 1.0  # λᵗ
-    pair_weight: float = 0.5  # λᵖᵃⁱʳ
+    temperature: Positive = 0.05  # τ_u, and that of the other two losses unless they have their own
+    template_temperature: Positive | None = None  # τ_t
+    pair_temperature: Positive | None = None  # τ_pair
+    utterance_weight: NonNegative = 1.0  # λᵘ
+    template_weight: NonNegative = 1.0  # λᵗ
+    pair_weight: NonNegative = 0.5  # λᵖᵃⁱʳ
     #: Of a pair: 'utterances', as printed, where each template has to find its utterance; 'templates', as in the
     #: authors' code, where each utterance has to find its template; 'balanced', the mean of both.
     negatives: Literal["utterances", "templates", "balanced"] = "utterances"
@@ -60,21 +61,16 @@ class TaDSE(PooledObjective):
     #: Equal texts are not used as negatives of each other, nor are utterances whose template equals the anchor's. The
     #: paper uses them, and pushes apart the many utterances of an augmented corpus that share a template.
     mask_equal: bool = False
-    min_slots: int = 0  # turns with fewer slots are not used; 0, as in the paper: they are their own templates
+    #: Turns with fewer slots are not used; 0, as in the paper: they are their own templates.
+    min_slots: NonNegativeInt = 0
 
     columns: ClassVar[int] = 1
     unique: ClassVar[bool] = True
     special_tokens: ClassVar[tuple[str, ...]] = (SLOT,)
 
     def __post_init__(self) -> None:
-        for key in ("template_temperature", "pair_temperature"):
-            if getattr(self, key) is not None and getattr(self, key) <= 0:
-                raise TurnwiseError(f"{key} must be positive, got {getattr(self, key)}")
-        for key in ("utterance_weight", "template_weight", "pair_weight", "min_slots"):
-            if getattr(self, key) < 0:
-                raise TurnwiseError(f"{key} must be 0 or more, got {getattr(self, key)}")
         if not self.utterance_weight + self.template_weight + self.pair_weight:
-            raise TurnwiseError(
+            raise ValueError(
                 "utterance_weight, template_weight and pair_weight are all 0: one of them must be positive"
             )
 

@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from turnwise.core.dialogue import SYSTEM, Dialogue
+from turnwise.core.validation import PositiveInt
 from turnwise.models.backbone.inputs import TurnStyle
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.objectives.losses import nt_xent
@@ -22,7 +23,7 @@ from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjecti
 class TODBERT(PooledObjective):
     """Context and response, by the dot product of their vectors, in one direction, as in the authors' code."""
 
-    context_length: int = 256  # tokens of a context; the newest are kept
+    context_length: PositiveInt = 256  # tokens of a context; the newest are kept
     mask_equal: bool = False  # equal responses in a batch are no negatives of each other; the authors use them
 
     columns: ClassVar[int] = 1

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from turnwise.core.dialogue import RIGHT_RESPONSE, SYSTEM, WRONG_RESPONSE, Dialogue
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.validation import NonNegative, PositiveInt, Rate
 from turnwise.models.backbone.inputs import (
     END_OF_TURN,
     MARKS,
@@ -107,28 +107,24 @@ class ResponseSelection(RerankerObjective):
     """A context and a response, read together."""
 
     responses: Responses = "every"
-    negatives: int = 1  # wrong responses for each right one
+    negatives: PositiveInt = 1  # wrong responses for each right one
     #: Proportions of wrong responses from other dialogues (of the same speaker if there are such), from the same
     #: dialogue, and of mined hard negatives (if a response has none, from another dialogue).
-    random: float = 1.0
-    in_dialogue: float = 0.0
-    mined: float = 0.0
+    random: NonNegative = 1.0
+    in_dialogue: NonNegative = 0.0
+    mined: NonNegative = 0.0
     mined_by: str = "minilm"  # the encoder that mines them: a packaged one, a folder, a Hugging Face id
     #: Draw wrong responses also for the right ones of a store of labelled responses, beside its own wrong ones.
     draw_for_labelled: bool = False
-    length: int = 512  # tokens of context and response together; the context loses its oldest tokens
-    head_dropout: float = 0.2  # before the layer that scores
+    length: PositiveInt = 512  # tokens of context and response together; the context loses its oldest tokens
+    head_dropout: Rate = 0.2  # before the layer that scores
 
     task: ClassVar[Literal["selection"]] = "selection"
     special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN,)
 
     def __post_init__(self) -> None:
-        if self.negatives < 1:
-            raise TurnwiseError(f"objectives.response-selection.negatives must be 1 or more, got {self.negatives}")
-        if min(self._proportions) < 0 or not sum(self._proportions):
-            raise TurnwiseError(
-                "objectives.response-selection: random, in_dialogue and mined must be 0 or more, one of them positive"
-            )
+        if not sum(self._proportions):
+            raise ValueError("random, in_dialogue and mined are all 0: one of them must be positive")
 
     @property
     def _proportions(self) -> tuple[float, float, float]:
@@ -194,8 +190,8 @@ class UtteranceManipulation(RerankerObjective):
     responses: Responses = "every"  # as in response selection: each has a context
     #: Of the loss: 'sigmoid' classifies every mark, as the paper does; 'softmax' chooses among a window's marks.
     form: Literal["sigmoid", "softmax"] = "sigmoid"
-    length: int = 512  # tokens of a sequence; the longest utterances lose their ends, marks are never lost
-    head_dropout: float = 0.2  # before the layer that scores
+    length: PositiveInt = 512  # tokens of a sequence; the longest utterances lose their ends, marks are never lost
+    head_dropout: Rate = 0.2  # before the layer that scores
 
     columns: ClassVar[int] = 1
     task: ClassVar[AuxiliaryTask]
@@ -205,7 +201,7 @@ class UtteranceManipulation(RerankerObjective):
 
     def __post_init__(self) -> None:
         if self.window < self.least:
-            raise TurnwiseError(f"window must be {self.least} utterances or more, got {self.window}")
+            raise ValueError(f"window must be {self.least} or more, got {self.window}")
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over the contexts of true responses that are long enough."""

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.errors import TurnwiseError
+from turnwise.core.validation import Positive
 from turnwise.objectives.losses import inverse_response_frequency, symmetric_nt_xent
 from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjective, PreparedBatch, Tensors, equal_texts
 
@@ -25,7 +25,7 @@ from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjecti
 class WMDC(PooledObjective):
     """Contexts of several sizes, weighted by inverse response frequency."""
 
-    temperature: float = 0.05  # τ
+    temperature: Positive = 0.05  # τ
     #: W, the numbers of turns before the response that make a context; each size has its own batches and head.
     windows: tuple[int, ...] = (1, 2, 3)
     reweight: bool = True  # whether pairs are weighted by the inverse frequency of their response
@@ -36,7 +36,7 @@ class WMDC(PooledObjective):
     def __post_init__(self) -> None:
         sizes = self.windows
         if not sizes or len(set(sizes)) < len(sizes) or not all(0 < size < 128 for size in sizes):
-            raise TurnwiseError(
+            raise ValueError(
                 f"windows must be different numbers of turns from 1 to 127, such as [1, 2, 3]; got {list(sizes)}"
             )
 

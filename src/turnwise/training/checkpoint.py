@@ -22,7 +22,8 @@ from turnwise.corpus.overlap.training_data import TrainingData
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.metrics import model_card, plot_curves
-from turnwise.training.recipe import Recipe, load_recipe
+from turnwise.training.recipe import Recipe
+from turnwise.training.recipe_loading import load_recipe
 from turnwise.training.setup import TrainingSetup, select_corpus
 from turnwise.training.step import TrainingStep
 
@@ -47,6 +48,9 @@ TOKENS = "tokens"
 _LEFTOVERS = (FAILED, "metrics.jsonl", "tensorboard", CHECKPOINTS, BEST)
 
 _MANIFEST = "manifest.json"
+
+#: How many checkpoints are kept.
+_KEPT = 2
 
 #: Files of tensors, by name.
 TensorFiles = dict[str, dict[str, torch.Tensor]]
@@ -137,7 +141,7 @@ class RunFolder:
 
     def __init__(self, path: Path, setup: TrainingSetup, step: TrainingStep):
         self.path = path
-        self.checkpoints = CheckpointWriter(path / CHECKPOINTS, setup.recipe.keep)
+        self.checkpoints = CheckpointWriter(path / CHECKPOINTS)
         self._setup = setup
         self._step = step
 
@@ -152,8 +156,6 @@ class RunFolder:
                 for key, value in states.get(parameter, {}).items()
             },
         }
-        if self._step.average:
-            tensors["average"] = self._step.average
         state = {"steps": self._setup.steps, "best": best, "corpus": self._setup.corpus.identity}
         self.checkpoints.save(step, tensors, state)
 
@@ -171,8 +173,6 @@ class RunFolder:
         with torch.no_grad():
             for name, parameter in parameters.items():
                 parameter.copy_(tensors["parameters"][name])
-            for name, value in self._step.average.items():
-                value.copy_(tensors["average"][name])
         for key, value in tensors["optimizer"].items():
             name, _, field = key.rpartition(".")
             states[parameters[name]][field] = value.to(parameters[name].device)
@@ -219,9 +219,8 @@ class CheckpointWriter:
     As a context manager it waits for the last one at its end.
     """
 
-    def __init__(self, folder: Path, keep: int):
+    def __init__(self, folder: Path):
         self._folder = folder
-        self._keep = keep
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
@@ -246,7 +245,7 @@ class CheckpointWriter:
             name: {key: value.detach().to("cpu", copy=True).contiguous() for key, value in content.items()}
             for name, content in tensors.items()
         }
-        self._pending = self._executor.submit(_write, self._folder, step, copies, state, self._keep)
+        self._pending = self._executor.submit(_write, self._folder, step, copies, state)
 
     def wait(self) -> None:
         """Wait until the last one is on disk; raise TrainingError if it cannot be written, as on a full disk."""
@@ -255,8 +254,8 @@ class CheckpointWriter:
             pending.result()
 
 
-def _write(folder: Path, step: int, tensors: TensorFiles, state: dict[str, Any], keep: int) -> None:
-    """Write a checkpoint and then remove all but the newest `keep`."""
+def _write(folder: Path, step: int, tensors: TensorFiles, state: dict[str, Any]) -> None:
+    """Write a checkpoint and then remove all but the newest."""
     try:
         with replacing(folder / f"step-{step:09d}", durable=True) as part:
             part.mkdir(parents=True)
@@ -270,7 +269,7 @@ def _write(folder: Path, step: int, tensors: TensorFiles, state: dict[str, Any],
         raise TrainingError(
             f"the checkpoint at step {step} could not be written ({error}); {previous}. Free disk space and resume"
         ) from error
-    for old in _list_checkpoints(folder)[:-keep]:
+    for old in _list_checkpoints(folder)[:-_KEPT]:
         shutil.rmtree(old)
 
 

@@ -40,7 +40,8 @@ from turnwise.training.checkpoint import (
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.distributed import LONGEST_WAIT, Processes
 from turnwise.training.metrics import MetricsLog, StepMetrics, ThroughputMeter
-from turnwise.training.recipe import Recipe, load_recipe
+from turnwise.training.recipe import Recipe
+from turnwise.training.recipe_loading import load_recipe
 from turnwise.training.setup import Model, TrainingSetup, select_corpus, set_up
 from turnwise.training.short_runs import report_fit, warn_of_short_run
 from turnwise.training.step import TrainingStep

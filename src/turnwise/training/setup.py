@@ -74,7 +74,7 @@ def set_up(
     `min_steps` leads to on this corpus.
     """
     torch.manual_seed(recipe.seed)
-    objectives = recipe.make()
+    objectives = {name: entry.objective for name, entry in recipe.entries.items()}
     for objective in objectives.values():
         objective.check_corpus(corpus.dialogues)
     encoder, pretrained_heads = _load(recipe, start)
@@ -101,7 +101,7 @@ def set_up(
         if objective.teacher is not None and objective.teacher not in teachers:
             teachers[objective.teacher] = _load_teacher(name, objective.teacher, encoder)
         teacher = teachers.get(objective.teacher) if objective.teacher is not None else None
-        parts.append(TrainedObjective(name, objective, heads, recipe.weight(name), teacher))
+        parts.append(TrainedObjective(name, objective, heads, recipe.entries[name].options.weight, teacher))
     steps = recipe.steps_of(loaders[0].steps_per_epoch)
     return TrainingSetup(recipe, corpus, processes, encoder, parts, loaders, _build_model(encoder, parts), steps)
 

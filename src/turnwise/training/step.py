@@ -32,7 +32,7 @@ from turnwise.objectives.objective import (
     TokenObjective,
     TokenStates,
 )
-from turnwise.training.recipe import Compile, Precision, Schedule
+from turnwise.training.recipe import Precision, Schedule, Switch
 
 if TYPE_CHECKING:
     from turnwise.training.setup import TrainedObjective, TrainingSetup
@@ -71,9 +71,6 @@ class TrainingStep:
         #: Everything that is trained, by name: the encoder's parameters except frozen ones, and the heads'.
         self.parameters = _trained_parameters(setup)
         self.optimizer = _make_optimizer(setup, self.parameters)
-        values = self.parameters.items() if setup.recipe.ema else ()
-        #: The exponential moving average of the parameters; empty if the recipe asks for none.
-        self.average = {name: value.detach().clone() for name, value in values}
         #: The encoder's starting weights; empty if they are not averaged into the saved model.
         self._start = {
             name: value.detach().clone()
@@ -229,8 +226,6 @@ class TrainingStep:
         elif self._diverged:
             return
         self.optimizer.step()
-        for name, average in self.average.items():
-            average.lerp_(self.parameters[name].detach(), 1 - self._setup.recipe.ema)
 
     def finish(self) -> None:
         """Free the memory that only training needs."""
@@ -240,16 +235,14 @@ class TrainingStep:
 
     @torch.no_grad()
     def use_average(self) -> None:
-        """Replace the parameters by those to save: their moving average, mixed with the starting weights."""
-        for name, value in self.average.items():
-            self.parameters[name].copy_(value)
+        """Replace the parameters by those to save, which are mixed with the starting weights."""
         for name, value in self._start.items():
             self.parameters[name].lerp_(value, self._setup.recipe.start_fraction)
 
     @contextlib.contextmanager
     def averaged_parameters(self) -> Iterator[None]:
         """Use the parameters to save within a block."""
-        saved = {name: self.parameters[name].detach().clone() for name in self.average.keys() | self._start.keys()}
+        saved = {name: self.parameters[name].detach().clone() for name in self._start}
         self.use_average()
         with torch.no_grad():
             yield
@@ -602,14 +595,14 @@ def _uses_bf16(precision: Precision) -> bool:
     return precision == "bf16"
 
 
-def _compiles(compiling: Compile, device: torch.device, steps: int) -> bool:
+def _compiles(compiling: Switch, device: torch.device, steps: int) -> bool:
     """Whether to compile the backbone; the length of the whole run counts, so that a resumed run does as before."""
     if compiling == "auto":
         return device.type == "cuda" and steps >= _LONG_RUN
     return compiling
 
 
-def _uses_graphs(setting: Compile, backbone: Backbone, world: int) -> bool:
+def _uses_graphs(setting: Switch, backbone: Backbone, world: int) -> bool:
     """Whether to replay the backbone as CUDA graphs; 'auto': small models, where the host is the limit."""
     supported = backbone.supports_graphs and world == 1
     if setting == "auto":

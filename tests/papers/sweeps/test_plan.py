@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from turnwise.core.errors import TrainingError
 from turnwise.papers.sweeps.plan import Axis, folder_name, format_value, grid_points, parse_axis, recipe_settings
-from turnwise.training.recipe import load_recipe, parse_scalar
+from turnwise.training.recipe_loading import load_recipe, parse_scalar
 
 SCALARS = (
     st.none()

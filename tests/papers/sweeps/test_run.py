@@ -29,8 +29,9 @@ from turnwise.papers.sweeps.plan import Sweep, load_sweep, packaged_sweeps, pars
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.run import run_sweep
 from turnwise.training.loop import train
-from turnwise.training.recipe import Recipe, load_recipe
+from turnwise.training.recipe import Recipe
 from turnwise.training.recipe_files import packaged_recipes
+from turnwise.training.recipe_loading import load_recipe
 
 pytestmark = pytest.mark.usefixtures("no_curves", "few_bootstrap_samples")
 
@@ -507,11 +508,11 @@ def test_arguments_replace_and_extend_a_sweep_file(tmp_path: Path) -> None:
         *("dse", (parse_axis("learning_rate=1e-5,3e-5"), parse_axis("seed=1,2")), ("steps=5", "batch_size=8")),
         *(("dse", "diaeval"), "mine"),
     )
-    changed = load_sweep(file, ["seed=7", "ema=0,0.9"], ["steps=9"], ["ums"])
+    changed = load_sweep(file, ["seed=7", "start_fraction=0,0.2"], ["steps=9"], ["ums"])
     assert [(axis.key, axis.values) for axis in changed.axes] == [
         ("learning_rate", (1e-5, 3e-5)),
         ("seed", (7,)),
-        ("ema", (0, 0.9)),
+        ("start_fraction", (0, 0.2)),
     ]
     assert changed.suites == ("ums",)
     assert {(each.recipe.steps, each.recipe.batch_size, each.recipe.seed) for each in changed.plan()} == {(9, 8, 7)}

@@ -16,7 +16,8 @@ from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.report import write_experiment
 from turnwise.papers.sweeps.run import load_untrained
 from turnwise.training.checkpoint import EPOCHS, FIRST, saved_epochs
-from turnwise.training.recipe import Recipe, load_recipe
+from turnwise.training.recipe import Recipe
+from turnwise.training.recipe_loading import load_recipe
 
 
 def evaluate_epochs(

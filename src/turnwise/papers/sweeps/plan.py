@@ -14,9 +14,10 @@ import yaml
 
 from turnwise.core import registry
 from turnwise.core.errors import TrainingError, TurnwiseError
-from turnwise.core.options import OptionError, convert_option
-from turnwise.training.recipe import Recipe, load_recipe, parse_scalar
+from turnwise.core.validation import InvalidKeyError, validate
+from turnwise.training.recipe import Recipe
 from turnwise.training.recipe_files import packaged_yaml, read_yaml_text
+from turnwise.training.recipe_loading import load_recipe, parse_scalar
 
 #: The axis of a sweep's variants; always the last one.
 VARIANT = "variant"
@@ -207,8 +208,8 @@ def _parse_variant(name: str, options: Any) -> Variant:
     if unknown := [key for key in options if key not in _VARIANT_KEYS]:
         raise TrainingError(f"{name}: a variant has no key {unknown[0]!r}; it has {', '.join(_VARIANT_KEYS)}")
     try:
-        values = {key: convert_option(key, _VARIANT_KEYS[key], value) for key, value in options.items()}
-    except OptionError as error:
+        values = {key: validate(key, _VARIANT_KEYS[key], value) for key, value in options.items()}
+    except InvalidKeyError as error:
         raise TrainingError(f"{name}: {error}") from None
     return Variant(name, settings=tuple(_parse_settings(values.pop("set", None), name)), **values)
 
@@ -339,11 +340,7 @@ def point_name(parameters: Mapping[str, Any]) -> str:
 def run_name(recipe: Recipe) -> str:
     """Return a folder name that only equal recipes share: the objectives and a hash of everything else."""
     stages = [
-        {
-            key: value
-            for key, value in asdict(stage).items()
-            if key not in ("describes", "first", "record_training_data")
-        }
+        {key: value for key, value in asdict(stage).items() if key not in ("first", "record_training_data")}
         for stage in recipe.stages
     ]
     content = json.dumps(stages, sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,91 @@
+"""Types with limits for settings that people write, and readable messages for what pydantic finds wrong with them."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from turnwise.core.errors import RecipeError, did_you_mean
+
+#: Of classes whose keys are fixed.
+STRICT = ConfigDict(extra="forbid")
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+#: A proportion, 0 and 1 included.
+Fraction = Annotated[float, Field(ge=0, le=1)]
+#: A proportion below 1, such as a dropout rate.
+Rate = Annotated[float, Field(ge=0, lt=1)]
+PositiveInt = Annotated[int, Field(ge=1)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+
+#: Messages by the kinds of pydantic's errors, with fields of their context.
+_MESSAGES = {
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be {ge:g} or more",
+    "less_than": "must be below {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "finite_number": "must be a finite number",
+    "literal_error": "must be {expected}",
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "must be a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
+    "string_type": "must be a text",
+    "tuple_type": "must be a list",
+    "dict_type": "must consist of keys and values",
+    "missing": "is missing",
+}
+
+
+class InvalidKeyError(RecipeError):
+    """A key has an invalid value, or does not exist."""
+
+    def __init__(self, key: str, message: str):
+        super().__init__(f"{key} {message}" if key else message)
+        self.key = key  # dotted; empty for the whole
+        self.message = message
+
+    def under(self, parent: str) -> "InvalidKeyError":
+        """Return the error for the key under a parent."""
+        return InvalidKeyError(f"{parent}.{self.key}" if self.key else parent, self.message)
+
+
+@contextmanager
+def explaining_errors(known: Iterable[str]) -> Iterator[None]:
+    """Raise `InvalidKeyError` for the first thing that pydantic finds wrong; `known` are the keys that there are."""
+    try:
+        yield
+    except ValidationError as error:
+        raise _explain(error, list(known)) from None
+
+
+def validate(key: str, kind: Any, value: Any) -> Any:
+    """Return the value of a key as a type; raise `InvalidKeyError` if it has another one."""
+    try:
+        with explaining_errors(()):
+            return TypeAdapter(kind).validate_python(value)
+    except InvalidKeyError as error:
+        raise error.under(key) from None
+
+
+def _explain(error: ValidationError, known: list[str]) -> InvalidKeyError:
+    errors = error.errors(include_url=False)
+    first = errors[0]
+    place = first["loc"]
+    key = ".".join(str(part) for part in place[:1])
+    if first["type"] == "unexpected_keyword_argument":
+        return InvalidKeyError(key, f"is unknown.{did_you_mean(key, known)} The keys are {', '.join(known)}")
+    if first["type"] == "value_error":
+        return InvalidKeyError(key, str(first["ctx"]["error"]))
+    alternatives = [each for each in errors if each["loc"][:1] == place[:1]]  # of a union
+    message = " or ".join(dict.fromkeys(map(_message, alternatives))).replace(" or must be ", " or ")
+    return InvalidKeyError(key, f"{message}, got {first['input']!r}")
+
+
+def _message(error: Any) -> str:
+    context: dict[str, Any] = error.get("ctx", {})
+    if error["type"] == "greater_than" and context["gt"] == 0:
+        return "must be positive"
+    message: str = _MESSAGES.get(error["type"], error["msg"])
+    return message.format(**context)
