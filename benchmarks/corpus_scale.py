@@ -187,7 +187,8 @@ def stage_examples(folder: Path) -> str:
 
     corpus = _training_corpus(folder)
     texts = tokenise_corpus(corpus, Encoder.load("minilm").backbone.tokenizer)
-    found = extract_examples(corpus, texts, _recipe(folder).make())
+    entries = _recipe(folder).entries
+    found = extract_examples(corpus, texts, {name: entry.objective for name, entry in entries.items()})
     found |= extract_examples(corpus, texts, {"dse": make_objective("dse", {"positives": "dropout"})})
     return ", ".join(f"{name}: {len(examples):,} examples" for name, examples in found.items())
 

@@ -27,7 +27,7 @@ def test_a_project_of_one_line_has_the_defaults(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("modle: minilm", "unknown key 'modle'.*Did you mean model?"),
-        ("model: [a]", "expected str"),
+        ("model: [a]", "model must be a text"),
         ("- a", "key: value"),
         ("model: {", "cannot be read"),
     ],

@@ -20,11 +20,11 @@ from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.training import checkpoint, distributed
 from turnwise.training.distributed import Processes
 from turnwise.training.loop import train
+from turnwise.training.passes import BatchPass
 from turnwise.training.recipe_loading import load_recipe
-from turnwise.training.step import BatchPass
 
 #: Seconds that processes wait for each other on a busy machine.
-LONGEST_WAIT = 300
+PROCESS_TIMEOUT = 300
 
 
 def free_port() -> int:
@@ -99,7 +99,7 @@ def train_one(
     store: Path,
     place: Path,
     sent: Signal | None = None,
-    max_wait: float = LONGEST_WAIT,
+    process_timeout: float = PROCESS_TIMEOUT,
 ) -> None:
     """Start or resume a run."""
     real = Processes.average_gradients
@@ -112,12 +112,14 @@ def train_one(
 
     Processes.average_gradients = average  # type: ignore[method-assign]
     distributed._GRACE_SECONDS = 0.5
-    train(load_recipe(recipe_file), read_corpus(store), place, resume=True, max_wait=max_wait)
+    train(load_recipe(recipe_file), read_corpus(store), place, resume=True, process_timeout=process_timeout)
 
 
 def train_different(rank: int, recipe_files: list[Path], store: Path, places: list[Path]) -> None:
     """Train another recipe in another folder in each process."""
-    train(load_recipe(recipe_files[rank]), read_corpus(store), places[rank], resume=True, max_wait=LONGEST_WAIT)
+    train(
+        load_recipe(recipe_files[rank]), read_corpus(store), places[rank], resume=True, process_timeout=PROCESS_TIMEOUT
+    )
 
 
 def train_on_full_disk(rank: int, recipe_file: Path, store: Path, place: Path) -> None:
@@ -129,14 +131,14 @@ def train_on_full_disk(rank: int, recipe_file: Path, store: Path, place: Path) -
         real(path, tensors)
 
     checkpoint.write_tensors = full
-    train(load_recipe(recipe_file), read_corpus(store), place, max_wait=LONGEST_WAIT)
+    train(load_recipe(recipe_file), read_corpus(store), place, process_timeout=PROCESS_TIMEOUT)
 
 
 def train_with_failing_probe(rank: int, recipe_file: Path, store: Path, place: Path) -> None:
     def probe(model: Any) -> dict[str, float]:
         raise ValueError("no such data")
 
-    train(load_recipe(recipe_file), read_corpus(store), place, probe=probe, max_wait=LONGEST_WAIT)
+    train(load_recipe(recipe_file), read_corpus(store), place, probe=probe, process_timeout=PROCESS_TIMEOUT)
 
 
 def train_with_slow_probe(rank: int, recipe_file: Path, store: Path, place: Path) -> None:
@@ -147,7 +149,7 @@ def train_with_slow_probe(rank: int, recipe_file: Path, store: Path, place: Path
             time.sleep(5)
         return {"score": 1.0}
 
-    train(load_recipe(recipe_file), read_corpus(store), place, probe=probe, max_wait=4)
+    train(load_recipe(recipe_file), read_corpus(store), place, probe=probe, process_timeout=4)
 
 
 def train_with_failing_process(rank: int, recipe_file: Path, store: Path, place: Path) -> None:
@@ -161,4 +163,4 @@ def train_with_failing_process(rank: int, recipe_file: Path, store: Path, place:
         return real(self, *arguments)
 
     BatchPass.run = run  # type: ignore[method-assign]
-    train(load_recipe(recipe_file), read_corpus(store), place, max_wait=LONGEST_WAIT)
+    train(load_recipe(recipe_file), read_corpus(store), place, process_timeout=PROCESS_TIMEOUT)

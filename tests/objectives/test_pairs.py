@@ -145,13 +145,13 @@ def test_unknown_stores_are_reported(tmp_path: Path, two_stores: Corpus) -> None
 
 def test_recipes_name_an_objective_that_is_used_twice() -> None:
     loaded = recipe("mixture")
-    kinds = {name: type(objective).__name__ for name, objective in loaded.make().items()}
+    kinds = {name: type(entry.objective).__name__ for name, entry in loaded.entries.items()}
     assert kinds == {"labelled": "Labelled", "pairs": "Pairs", "histories": "Pairs", "anchor": "Anchor"}
-    changed = recipe("mixture", "history=2").make()
-    assert (changed["pairs"], changed["histories"]) == (Pairs(history=2), Pairs(history=2))
+    changed = recipe("mixture", "history=2").entries
+    assert (changed["pairs"].objective, changed["histories"].objective) == (Pairs(history=2), Pairs(history=2))
     with pytest.raises(TurnwiseError, match=r"objectives\.histories\.history"):
         recipe("mixture", "objectives.histories.history=many")
-    with pytest.raises(TurnwiseError, match="there is no objective 'pear'"):
+    with pytest.raises(TurnwiseError, match="has no objective 'pear'"):
         recipe("mixture", "objectives.histories.objective=pear")
     with pytest.raises(RecipeError, match="train the same head"):
         recipe("ums", "objectives.again.objective=insertion")

@@ -30,10 +30,10 @@ from turnwise.models.backbone.stream import TokenStream
 from turnwise.objectives.masked_language import MaskedLanguage
 from turnwise.objectives.objective import Batch, PreparedBatch, TokenStates
 from turnwise.objectives.post_training import Generator, PostTraining, sample_tokens
-from turnwise.training import step as step_module
+from turnwise.training import passes
+from turnwise.training.passes import TokenPass
 from turnwise.training.recipe import Recipe
 from turnwise.training.recipe_loading import load_recipe
-from turnwise.training.step import TokenPass
 
 Array = npt.NDArray[np.float64]
 
@@ -512,7 +512,7 @@ def test_gradients_of_two_processes_average_to_the_gradient(name: str, monkeypat
     setup = set_up_run(small_recipe(name))
     trained = start_step(setup)
     part, prepared = setup.parts[0], setup.loaders[0].prepare(0)
-    monkeypatch.setattr(step_module.dist, "all_reduce", lambda *_: None)
+    monkeypatch.setattr(passes.dist, "all_reduce", lambda *_: None)
 
     def step(rank: int, world: int) -> tuple[float, dict[str, torch.Tensor]]:
         trained.optimizer.zero_grad(set_to_none=True)
@@ -586,7 +586,7 @@ def test_the_next_stage_starts_from_post_training(tmp_path: Path) -> None:
     path = tmp_path / "staged.yaml"
     path.write_text(json.dumps({"first": first, "objectives": {"masked-language": {"unit": "dialogue"}}}))
     run_recipe = load_recipe(
-        path, [f"backbone={backbone()}", "steps=1", "batch_size=4", "learning_rate=0", "dropout=0.0"]
+        path, [f"backbone={backbone()}", "steps=1", "batch_size=4", "learning_rate=1e-50", "dropout=0.0"]
     )
     train(run_recipe, corpus(), tmp_path / "run")
     before, after = weights(tmp_path / "run" / "first"), weights(tmp_path / "run")

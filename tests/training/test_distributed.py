@@ -29,8 +29,8 @@ from turnwise.training.batches import BatchLoader, LoaderConfig
 from turnwise.training.checkpoint import latest_checkpoint
 from turnwise.training.distributed import Processes
 from turnwise.training.loop import train
+from turnwise.training.passes import RowLayout, Rows, sorted_chunks
 from turnwise.training.recipe import Recipe
-from turnwise.training.step import RowLayout, Rows, sorted_chunks
 
 #: Recipes and tokens per forward pass: with 40 every process uses chunks, with 90 sometimes only one of them.
 SHARED = {
@@ -273,7 +273,7 @@ def test_terminating_one_process_ends_all_at_one_step(rank: int, tmp_path: Path)
 
 
 @pytest.mark.full
-def test_a_stuck_process_is_awaited_for_the_longest_wait(tmp_path: Path) -> None:
+def test_a_stuck_process_is_awaited_for_the_timeout(tmp_path: Path) -> None:
     file, place = saved(recipe("dse", *LONG), tmp_path), tmp_path / "run"
     running = Job(2, tmp_path, job.train_one, file, store(), place, Signal(1, 3, signal.SIGSTOP), 4)
     outputs = running.wait(1)
@@ -323,7 +323,7 @@ def test_an_error_of_one_process_in_a_step_ends_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_the_main_process_may_work_longer_than_the_longest_wait(tmp_path: Path) -> None:
+def test_the_main_process_may_work_longer_than_the_timeout(tmp_path: Path) -> None:
     Job(
         2, tmp_path, job.train_with_slow_probe, saved(recipe("dse", "steps=2"), tmp_path), store(), tmp_path / "run"
     ).expect_done()
@@ -347,9 +347,9 @@ def test_processes_with_different_arguments_are_rejected(tmp_path: Path) -> None
     assert all("where all machines find the same files" in each for each in outputs)
 
 
-def test_longest_wait_must_be_positive(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="max_wait must be positive, got 0"):
-        train(recipe(), corpus(), tmp_path / "run", max_wait=0)
+def test_the_process_timeout_must_be_positive(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="process_timeout must be positive, got 0"):
+        train(recipe(), corpus(), tmp_path / "run", process_timeout=0)
 
 
 # ---- agreements

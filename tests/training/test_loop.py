@@ -580,7 +580,7 @@ from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.objective import PreparedBatch
-from turnwise.training.step import BatchPass
+from turnwise.training.passes import BatchPass
 from turnwise.training.step import token_budget
 import numpy as np
 model = BertModel(BertConfig())

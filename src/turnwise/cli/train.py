@@ -71,7 +71,7 @@ def train_command(
             progress=progress,
             tensorboard=tensorboard,
             cache=cache,
-            max_wait=process_timeout,
+            process_timeout=process_timeout,
         )
     if not is_main_process():
         return

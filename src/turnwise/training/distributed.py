@@ -26,7 +26,7 @@ from torch import nn
 from turnwise.core.errors import TrainingError, TurnwiseError
 
 #: Default seconds without a heartbeat after which a process counts as lost.
-LONGEST_WAIT = 600.0
+PROCESS_TIMEOUT = 600.0
 
 #: An agreement may wait for work that takes days: heartbeats tell whether the other processes are alive.
 _AGREEMENT_TIMEOUT = timedelta(days=365)
@@ -43,21 +43,21 @@ _GRACE_SECONDS = 5.0
 class Processes:
     """The processes of this job, of which this is one.
 
-    Use it as a context manager: all processes wait for its end, and an error inside it ends the job. `max_wait` is
-    the time in seconds without a heartbeat after which a process counts as lost; for the exchange of gradients the
-    value of the first use in a process counts.
+    Use it as a context manager: all processes wait for its end, and an error inside it ends the job. A process counts
+    as lost after `process_timeout` seconds without a heartbeat; for the exchange of gradients the value of the first
+    use in a process counts.
     """
 
-    def __init__(self, max_wait: float = LONGEST_WAIT):
-        if max_wait <= 0:
-            raise TrainingError(f"max_wait must be positive, got {max_wait:g}")
-        state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=max_wait))
+    def __init__(self, process_timeout: float = PROCESS_TIMEOUT):
+        if process_timeout <= 0:
+            raise TrainingError(f"process_timeout must be positive, got {process_timeout:g}")
+        state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=process_timeout))
         self.rank: int = state.process_index
         self.world: int = state.num_processes
         self.device: torch.device = state.device
         #: Describes how far the run is and how to resume it, for the message that a process was lost.
         self.describe_position: Callable[[], str] = _describe_setup
-        self._longest_wait = max_wait
+        self._timeout = process_timeout
         self._agreements: dist.ProcessGroup | None = None
         self._heartbeat: Heartbeat | None = None
         self._previous_handler: Callable[[int, FrameType | None], object] | int | None = None
@@ -70,7 +70,7 @@ class Processes:
     def __enter__(self) -> Self:
         if self.world > 1:
             self._agreements = dist.new_group(backend="gloo", timeout=_AGREEMENT_TIMEOUT)
-            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self._longest_wait))
+            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self._timeout))
             self._heartbeat = Heartbeat(group, self._lost_message)
             with contextlib.suppress(ValueError):  # not the main thread, which handles signals
                 self._previous_handler = signal.signal(signal.SIGTERM, self._handle_sigterm)
@@ -94,13 +94,13 @@ class Processes:
             raise TrainingError(self._lost_message()) from error
         if isinstance(error, RuntimeError) and "timed out" in str(error).lower():
             raise TrainingError(
-                f"a process is alive but has not answered for {self._longest_wait:g} seconds {self.describe_position()}"
+                f"a process is alive but has not answered for {self._timeout:g} seconds {self.describe_position()}"
             ) from error
 
     def _lost_message(self) -> str:
         return (
             f"a process was lost {self.describe_position()}. It was killed, failed, or sent no heartbeat for"
-            f" {self._longest_wait:g} seconds: see its own last message or the launcher's report"
+            f" {self._timeout:g} seconds: see its own last message or the launcher's report"
         )
 
     def _handle_sigterm(self, number: int, frame: FrameType | None) -> None:

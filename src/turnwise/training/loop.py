@@ -38,7 +38,7 @@ from turnwise.training.checkpoint import (
     release_folder,
 )
 from turnwise.training.disk_cache import TrainingCorpus
-from turnwise.training.distributed import LONGEST_WAIT, Processes
+from turnwise.training.distributed import PROCESS_TIMEOUT, Processes
 from turnwise.training.metrics import MetricsLog, StepMetrics, ThroughputMeter
 from turnwise.training.recipe import Recipe
 from turnwise.training.recipe_loading import load_recipe
@@ -73,7 +73,7 @@ def train(
     tensorboard: bool = False,
     cache: Path | str | None = None,
     first: Path | str | None = None,
-    max_wait: float = LONGEST_WAIT,
+    process_timeout: float = PROCESS_TIMEOUT,
 ) -> Model:
     """Train an encoder, or a re-ranker if the recipe has objectives of one.
 
@@ -91,7 +91,7 @@ def train(
         tensorboard: also write TensorBoard's files, into `tensorboard/`.
         cache: folder of tokenised texts and examples, which several runs over one corpus may share; None: `out/tokens`.
         first: folder of the recipe's first stage, which several runs may share; None: it is trained in `out/first`.
-        max_wait: with several processes, seconds without a heartbeat after which a process counts as lost.
+        process_timeout: with several processes, seconds without a heartbeat after which a process counts as lost.
 
     Raises:
         TrainingError: if `out` is not empty, a run is resumed with another recipe or corpus, the loss is not a number,
@@ -99,7 +99,7 @@ def train(
     """
     out = Path(out)
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
-    with Processes(max_wait) as processes:
+    with Processes(process_timeout) as processes:
         report = progress if processes.main else silent
         options = _Options(processes, report, resume, tensorboard, Path(cache or out / TOKENS))
         return _train_stage(recipe, corpus, out, options, Path(first) if first else None, probe).setup.model

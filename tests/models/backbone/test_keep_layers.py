@@ -150,7 +150,7 @@ def test_run_with_fewer_layers_starts_and_resumes(talks: Corpus, tiny_folder: Fo
     cut = Encoder.load(start, device="cpu", pooling="mean")
     cut.backbone.keep_layers(1)
     texts = ["hello where is the hotel", "yes please"]
-    trained = train(make_recipe(start, "layers=1", "learning_rate=0"), talks, tmp_path / "still")
+    trained = train(make_recipe(start, "layers=1", "learning_rate=1e-50"), talks, tmp_path / "still")
     assert_close(trained.encode(texts), cut.encode(texts))
     moving = make_recipe(start, "layers=1", "checkpoint_every=2")
     train(moving, talks, tmp_path / "whole")
