@@ -27,7 +27,7 @@ def encoder() -> Encoder:
 
 @cache
 def texts() -> TokenTable:
-    return tokenise_corpus(TrainingCorpus.of(corpus(), folder() / "rivals"), encoder().backbone.tokenizer)
+    return tokenise_corpus(TrainingCorpus.of(corpus(), folder() / "negatives"), encoder().backbone.tokenizer)
 
 
 def rows(table: np.ndarray, turns: int) -> list[list[int]]:
@@ -37,7 +37,7 @@ def rows(table: np.ndarray, turns: int) -> list[list[int]]:
 @cache
 def mined() -> list[list[int]]:
     return rows(
-        mine_hard_negatives(TrainingCorpus.of(corpus(), folder() / "rivals"), texts(), backbone(), count=5),
+        mine_hard_negatives(TrainingCorpus.of(corpus(), folder() / "negatives"), texts(), backbone(), count=5),
         len(texts()),
     )
 
@@ -193,7 +193,7 @@ def test_hard_negatives_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(0.2))
     with pytest.raises(AssertionError, match="a second time"):
         mine_hard_negatives(TrainingCorpus.of(corpus().sample(0.5), tmp_path), texts(), backbone())
-    assert [path.name.partition("-")[0] for path in tmp_path.iterdir() if path.name != ".locks"] == ["rivals"]
+    assert [path.name.partition("-")[0] for path in tmp_path.iterdir() if path.name != ".locks"] == ["negatives"]
 
 
 def test_the_token_table_returns_hard_negatives(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_the_token_table_returns_hard_negatives(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="reads hard negatives"):
         table.hard_negatives(1)
     table.hard_negative_table = mine_hard_negatives(
-        TrainingCorpus.of(corpus(), folder() / "rivals"), table, backbone(), count=5
+        TrainingCorpus.of(corpus(), folder() / "negatives"), table, backbone(), count=5
     )
     assert [table.hard_negatives(turn).tolist() for turn in range(len(table))] == mined()
     assert table.hard_negatives(1).dtype == np.int64

@@ -27,9 +27,9 @@ BATCH_DIALOGUES = 2_000
 
 def corpus_identity(corpus: Corpus) -> list[str]:
     """Return what distinguishes a corpus: its stores' contents, and which dialogues and turns are read, and how."""
-    fraction = () if corpus.fraction == 1 else (f"share {corpus.fraction!r}",)
+    fraction = () if corpus.fraction == 1 else (f"fraction {corpus.fraction!r}",)
     combined = ("combined turns",) if corpus.combine_turns else ()
-    minimum = () if corpus.min_turns == 1 else (f"least turns {corpus.min_turns}",)
+    minimum = () if corpus.min_turns == 1 else (f"at least {corpus.min_turns} turns",)
     generations = (store.manifest["generation"] for store in corpus.stores)
     return [*generations, *(corpus.splits or ("all splits",)), *fraction, *combined, *minimum]
 

@@ -60,14 +60,15 @@ def mine_hard_negatives(
     """
     if stores is None:
         stores = range(len(corpus.dialogues.stores))
+    model = locate_model(miner)
     settings = f"{count} of {CANDIDATES}, seed {SEED}, {HISTORY} turns, {MAX_LENGTH} tokens"
-    inputs = [*corpus.identity, settings, f"stores {list(stores)}", *_file_hashes(locate_model(miner))]
+    inputs = [*corpus.identity, settings, f"stores {list(stores)}", *_file_hashes(model)]
 
     def write(folder: Path) -> None:
-        table = np.lib.format.open_memmap(folder / "rivals.npy", "w+", np.int32, (len(texts), count))
+        table = np.lib.format.open_memmap(folder / "negatives.npy", "w+", np.int32, (len(texts), count))
         table[:] = -1
         with torch.random.fork_rng(devices=[]):  # loading initialises weights before it replaces them
-            encoder = Encoder.load(miner)
+            encoder = Encoder.load(model)
             search = _ResponseSearch(corpus.dialogues, texts, stores, encoder, progress)
             histories = _histories(corpus.dialogues, stores)
             for first in range(0, len(search.responses), TOKENISE_BATCH):
@@ -80,7 +81,7 @@ def mine_hard_negatives(
                     table[block, : nearest.shape[1]] = nearest
         table.flush()
 
-    table: npt.NDArray[np.int32] = np.load(corpus.derive("rivals", inputs, write) / "rivals.npy", mmap_mode="r")
+    table: npt.NDArray[np.int32] = np.load(corpus.derive("negatives", inputs, write) / "negatives.npy", mmap_mode="r")
     return table
 
 

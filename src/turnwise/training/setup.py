@@ -77,7 +77,8 @@ def set_up(
     objectives = {name: entry.objective for name, entry in recipe.entries.items()}
     for objective in objectives.values():
         objective.check_corpus(corpus.dialogues)
-    encoder, pretrained_heads = _load(recipe, start)
+    folder = locate_model(start)
+    encoder, pretrained_heads = _load(recipe, folder)
     _adapt(encoder, recipe, objectives)
     encoder.to(processes.device)
     with processes.main_first():
@@ -93,7 +94,7 @@ def set_up(
         if objective.task in task_heads:
             heads = task_heads[objective.task]
         else:
-            heads = _make_heads(objective, encoder, start)
+            heads = _make_heads(objective, encoder, folder)
             if objective.task is not None:
                 task_heads[objective.task] = heads
         if objective.task in pretrained_heads:
@@ -106,9 +107,8 @@ def set_up(
     return TrainingSetup(recipe, corpus, processes, encoder, parts, loaders, _build_model(encoder, parts), steps)
 
 
-def _load(recipe: Recipe, start: str | Path) -> tuple[TrainableEncoder, Mapping[RerankerTask | None, nn.Module]]:
+def _load(recipe: Recipe, folder: Path) -> tuple[TrainableEncoder, Mapping[RerankerTask | None, nn.Module]]:
     """Load an encoder, and the heads by task if it is a re-ranker's."""
-    folder = locate_model(start)
     heads: Mapping[RerankerTask | None, nn.Module] = {}
     if is_reranker(folder):
         reranker = Reranker.load(folder, device="cpu")
@@ -136,7 +136,7 @@ def _load_teacher(name: str, teacher: str, encoder: TrainableEncoder) -> Trainab
     return frozen.eval().requires_grad_(False)
 
 
-def _make_heads(objective: Objective, encoder: TrainableEncoder, start: str | Path) -> nn.Module:
+def _make_heads(objective: Objective, encoder: TrainableEncoder, folder: Path) -> nn.Module:
     """Create the heads of an objective; one that predicts tokens starts from the checkpoint's own, if it has one."""
     heads = objective.make_heads(encoder.hidden)
     for head in heads.modules():
@@ -144,7 +144,7 @@ def _make_heads(objective: Objective, encoder: TrainableEncoder, start: str | Pa
             config = encoder.backbone.config
             epsilon = float(getattr(config, "layer_norm_eps", None) or getattr(config, "norm_eps", None) or 1e-12)
             vocabulary = len(word_embeddings(encoder.backbone.model.get_input_embeddings(), encoder.hidden))
-            head.start(vocabulary, read_language_head(locate_model(start)), epsilon)
+            head.start(vocabulary, read_language_head(folder), epsilon)
     return heads.to(encoder.backbone.device)
 
 
