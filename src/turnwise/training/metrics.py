@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.plots import line_chart
@@ -161,8 +160,7 @@ def model_card(recipe: Recipe, corpus: Corpus, texts: TokenTable, out: Path) -> 
         lines += ["|---" * (len(names) + 1) + "|"]
         lines += [f"| {row['step']} | " + " | ".join(f"{row[name]:.2f}" for name in names) + " |" for row in probes]
         lines.append("")
-    tree = yaml.safe_load(recipe.to_yaml())
-    lines += ["## Recipe", "", "```yaml", yaml.safe_dump(tree, sort_keys=False).rstrip(), "```", ""]
+    lines += ["## Recipe", "", "```yaml", recipe.to_yaml().rstrip(), "```", ""]
     return "\n".join(lines)
 
 
