@@ -4,22 +4,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from turnwise.core.html import format_value
+from turnwise.evaluation import tables as formatting
 from turnwise.evaluation.metrics import MetricRow
 from turnwise.evaluation.results import Results, describe_seen, evaluation_environment
-from turnwise.evaluation.tables import (
-    ABSENT,
-    SEEN_MARK,
-    MeasuredCell,
-    ResultTable,
-    common_values,
-    decimals_for,
-    footnotes,
-    format_interval,
-    format_number,
-    measured_cells,
-    sample_sizes,
-    seen_note,
-)
+from turnwise.evaluation.tables import MeasuredCell, ResultTable
 from turnwise.models.model_card import short_name
 
 
@@ -41,9 +29,9 @@ def render_table(table: ResultTable, model: str = "ours") -> str:
     text = markdown_table(columns, _table_rows(table, model), "l" + "r" * len(table.columns))
     notes = [
         f"<sup>{mark}</sup> {escape_markdown(note)}" if mark else escape_markdown(note)
-        for mark, note in footnotes(table)
+        for mark, note in formatting.footnotes(table)
     ]
-    if sizes := sample_sizes(table):
+    if sizes := formatting.sample_sizes(table):
         notes.append(f"Runs × test examples: {escape_markdown(sizes)}")
     return text + ("\n" + "".join(f"- {note}\n" for note in notes) if notes else "")
 
@@ -55,10 +43,13 @@ def _table_rows(table: ResultTable, model: str) -> Iterator[list[str]]:
             yield [f"*{escape_markdown(group.name)}*", *[""] * len(table.columns)]
         for row in group.published:
             suffix = " (proposed)" if row.model == table.proposed else ""
-            yield [escape_markdown(row.model) + suffix, *(format_number(value, table.digits) for value in row.values)]
-        if values := common_values(table, group):
+            yield [
+                escape_markdown(row.model) + suffix,
+                *(formatting.format_number(value, table.digits) for value in row.values),
+            ]
+        if values := formatting.common_values(table, group):
             yield [escape_markdown(f"{table.proposed} on our data sets"), *values]
-        cells = measured_cells(table, group)
+        cells = formatting.measured_cells(table, group)
         if cells:
             yield [f"**{escape_markdown(model)}**", *map(_measured_value, cells)]
         if any(cells):
@@ -70,21 +61,21 @@ def _table_rows(table: ResultTable, model: str) -> Iterator[list[str]]:
 
 def _measured_value(cell: MeasuredCell | None) -> str:
     if cell is None:
-        return ABSENT
+        return formatting.ABSENT
     return f"**{cell.value}**" + (f"<sup>{cell.mark}</sup>" if cell.mark else "")
 
 
 def _render_rows(rows: Sequence[MetricRow]) -> str:
     body = []
     for row in rows:
-        digits = decimals_for(row.value, row.low, row.high)
-        value = format_number(row.value, digits) + (f"<sup>{SEEN_MARK}</sup>" if row.seen else "")
-        values = value, format_interval(row.low, row.high, digits), str(row.runs)
+        digits = formatting.decimals_for(row.value, row.low, row.high)
+        value = formatting.format_number(row.value, digits) + (f"<sup>{formatting.SEEN_MARK}</sup>" if row.seen else "")
+        values = value, formatting.format_interval(row.low, row.high, digits), str(row.runs)
         body.append((*map(escape_markdown, row.key), *values))
     columns = ("task", "data set", "setting", "metric", "value", "95% interval", "runs")
-    note = seen_note(rows)
+    note = formatting.seen_note(rows)
     return markdown_table(columns, body, "llllrrr") + (
-        f"\n- <sup>{SEEN_MARK}</sup> {escape_markdown(note)}\n" if note else ""
+        f"\n- <sup>{formatting.SEEN_MARK}</sup> {escape_markdown(note)}\n" if note else ""
     )
 
 

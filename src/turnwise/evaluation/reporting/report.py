@@ -6,23 +6,11 @@ from pathlib import Path
 
 from turnwise.core.errors import MissingPackageError
 from turnwise.core.html import render_page
+from turnwise.evaluation import tables as formatting
 from turnwise.evaluation.reporting.dot_plot import describe_rows, dot_plot, dot_rows
 from turnwise.evaluation.reporting.markdown import render_markdown
 from turnwise.evaluation.results import Results, describe_seen, evaluation_environment, write_results
-from turnwise.evaluation.tables import (
-    ABSENT,
-    SEEN_MARK,
-    MeasuredCell,
-    ResultTable,
-    common_values,
-    decimals_for,
-    footnotes,
-    format_interval,
-    format_number,
-    measured_cells,
-    sample_sizes,
-    seen_note,
-)
+from turnwise.evaluation.tables import MeasuredCell, ResultTable
 from turnwise.models.model_card import short_name
 
 #: Tables with more columns are printed in landscape format.
@@ -46,7 +34,7 @@ def write_report(results: Results, folder: Path) -> None:
 def render_report(results: Results) -> str:
     """Return the HTML page: summary, tables, plots, all metrics, data sets and the environment."""
     name = short_name(results.model)
-    tables = [(table, [measured_cells(table, group) for group in table.groups]) for table in results.tables]
+    tables = [(table, [formatting.measured_cells(table, group) for group in table.groups]) for table in results.tables]
     sections = {
         "Plots": results.plots,
         "All metrics": results.rows,
@@ -64,19 +52,12 @@ def render_report(results: Results) -> str:
         tables=tables,
         sections=[title for title, content in sections.items() if content],
         environment={"suite": results.suite, **results.facts, **evaluation_environment()},
-        absent=ABSENT,
         max_portrait_columns=_MAX_PORTRAIT_COLUMNS,
-        common_values=common_values,
-        footnotes=footnotes,
-        sample_sizes=sample_sizes,
+        formatting=formatting,
         dot_plot=_dot_plot,
-        format_number=format_number,
-        format_interval=format_interval,
-        decimals_for=decimals_for,
         compare_cell=_compare_cell,
         is_finite=math.isfinite,
-        seen_mark=SEEN_MARK,
-        seen_note=seen_note(results.rows),
+        seen_note=formatting.seen_note(results.rows),
         describe_seen=describe_seen,
         is_link=lambda home: home.startswith(("https://", "http://")) and not any(map(str.isspace, home)),
     )
@@ -106,7 +87,7 @@ def _summarise_leakage(results: Results) -> str:
         return "Test examples that the model has seen in training are excluded."
     seen = sum(bool(row.seen) for row in results.rows)
     marked = f"{seen} of {len(results.rows)} metrics are on data of which the model has seen examples in training"
-    return f"{marked} ({SEEN_MARK})." if seen else ""
+    return f"{marked} ({formatting.SEEN_MARK})." if seen else ""
 
 
 def _dot_plot(table: ResultTable, model: str) -> tuple[str, str]:
@@ -128,4 +109,7 @@ def _compare_cell(cell: MeasuredCell, table: ResultTable) -> tuple[str, str]:
     verdict = {"better": "better than", "worse": "worse than", "within": "our interval contains the value of"}[
         cell.verdict
     ]
-    return f"{arrow} {cell.difference}", f"{verdict} {table.proposed}: {format_number(cell.published, table.digits)}"
+    return (
+        f"{arrow} {cell.difference}",
+        f"{verdict} {table.proposed}: {formatting.format_number(cell.published, table.digits)}",
+    )
