@@ -137,3 +137,7 @@ LAYOUTS = _load_layouts()
 
 #: The first layout of each reader.
 BASES = {layout.reader: layout for layout in reversed(LAYOUTS)}
+
+
+def layout_named(name: str) -> Layout:
+    return next(layout for layout in LAYOUTS if layout.name == name)

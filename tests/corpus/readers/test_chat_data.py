@@ -8,8 +8,6 @@ import pytest
 
 from tests.helpers.layouts import json_bytes, jsonl_bytes, lay_out, parquet_bytes
 from tests.helpers.reading import utterances
-from turnwise.core.errors import CorpusError
-from turnwise.corpus.importing.pipeline import import_corpus
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 
@@ -60,21 +58,6 @@ def test_missing_column_of_messages_is_an_error_that_lists_the_columns(tmp_path:
     assert "it has 'speaker', 'text'" in error
     assert "--set messages=chat" in error
     assert "a.parquet has no column 'chat'; it has" in try_import("messages", folder, messages="chat").error
-
-
-def test_damaged_parquet_file_of_messages(tmp_path: Path, try_import: Callable):
-    content = parquet_bytes({"messages": [CHAT]})
-    for end in (0, 4, len(content) // 2, len(content) - 1):
-        folder = lay_out(tmp_path / str(end), {"a.parquet": content[:end]})
-        assert "not a complete Parquet file" in try_import("messages", folder).error
-    for position in range(4, len(content), 37):
-        damaged = bytearray(content)
-        damaged[position] ^= 0x55
-        folder = lay_out(tmp_path / f"flip-{position}", {"a.parquet": bytes(damaged)})
-        try:
-            import_corpus("messages", folder, tmp_path / "out")
-        except CorpusError as error:
-            assert str(error)
 
 
 @pytest.mark.parametrize("key", ["messages", "conversations", "conversation", "dialog", "dialogue", "utterances"])

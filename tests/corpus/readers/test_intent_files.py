@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.layouts import LAYOUTS, Layout, json_bytes, lay_out
+from tests.helpers.layouts import json_bytes, lay_out, layout_named
 from tests.helpers.outcomes import Outcome
 from tests.helpers.reading import zip_up
 from turnwise.core.dialogue import Dialogue
@@ -283,13 +283,9 @@ def test_rasa_splits_by_file_name(tmp_path: Path, try_import: Callable):
 # ---- Dialogflow
 
 
-def layout(name: str) -> Layout:
-    return next(each for each in LAYOUTS if each.name == name)
-
-
 @pytest.mark.parametrize("name", ["dialogflow es", "dialogflow cx-with-two-languages", "lex v2"])
 def test_archive_reads_like_its_folder(name: str, tmp_path: Path, try_import: Callable):
-    case = layout(name)
+    case = layout_named(name)
     archive = zip_up(case.write(tmp_path / "in"), tmp_path / "agent.zip")
     outcome = try_import(case.reader, archive, **case.options)
     assert outcome.dialogues == case.expected
@@ -297,7 +293,7 @@ def test_archive_reads_like_its_folder(name: str, tmp_path: Path, try_import: Ca
 
 
 def test_dialogflow_needs_a_language_where_there_are_several(tmp_path: Path, try_import: Callable):
-    folder = layout("dialogflow cx-with-two-languages").write(tmp_path / "in")
+    folder = layout_named("dialogflow cx-with-two-languages").write(tmp_path / "in")
     assert try_import("dialogflow", folder).error == "the export has de, en: choose one by --set language=de"
     assert try_import("dialogflow", folder, language="fr").error == "language must be one of de, en, got 'fr'"
     assert labels(try_import("dialogflow", folder, language="de")) == [("ein Schaf", "feed")]
@@ -305,7 +301,7 @@ def test_dialogflow_needs_a_language_where_there_are_several(tmp_path: Path, try
 
 def test_dialogflow_single_file(tmp_path: Path, try_import: Callable):
     """Without the intent's own file, its name is that of the file."""
-    folder = layout("dialogflow es").write(tmp_path / "in")
+    folder = layout_named("dialogflow es").write(tmp_path / "in")
     outcome = try_import("dialogflow", folder / "intents" / "feed_pet_usersays_en.json")
     assert labels(outcome) == [("feed the old goat now", "feed_pet"), ("give it hay", "feed_pet")]
     assert "no training phrases" in try_import("dialogflow", folder / "agent.json").error
@@ -359,7 +355,7 @@ def test_dialogflow_cx_file_without_phrases(content: bytes, reason: str, tmp_pat
 
 
 def test_lex_needs_a_locale_where_there_are_several(tmp_path: Path, try_import: Callable):
-    folder = layout("lex v2").write(tmp_path / "in")
+    folder = layout_named("lex v2").write(tmp_path / "in")
     german = json_bytes({"name": "Feed", "sampleUtterances": [{"utterance": "füttere {Tier}"}]})
     lay_out(folder, {"Farm/BotLocales/de_DE/Intents/Feed/Intent.json": german})
     assert try_import("lex", folder).error == "the export has de_DE, en_GB: choose one by --set locale=de_DE"
@@ -393,10 +389,10 @@ def test_lex_single_intents(tmp_path: Path, try_import: Callable):
 def test_lex_invalid_utterances(utterances: Any, reason: str, tmp_path: Path, try_import: Callable):
     intent = json_bytes({"name": "Wash", "sampleUtterances": utterances})
     folder = lay_out(
-        layout("lex v2").write(tmp_path / "in"), {"Farm/BotLocales/en_GB/Intents/Wash/Intent.json": intent}
+        layout_named("lex v2").write(tmp_path / "in"), {"Farm/BotLocales/en_GB/Intents/Wash/Intent.json": intent}
     )
     outcome = try_import("lex", folder)
-    assert outcome.dialogues == layout("lex v2").expected
+    assert outcome.dialogues == layout_named("lex v2").expected
     ((file, _, given),) = rejections(outcome)
     assert file.endswith("Wash/Intent.json")
     assert reason in given

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tests.helpers.layouts import BASES, LAYOUTS, Layout
+from tests.helpers.layouts import BASES, LAYOUTS, Layout, layout_named
 from tests.helpers.reading import read_directly
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.pipeline import import_corpus
@@ -130,7 +130,7 @@ def test_invalid_option_value(reader: str, options: dict, tmp_path: Path):
 )
 def test_one_form_of_a_corpus_is_read(reader: str, variants: dict[str, str], default: str, tmp_path: Path):
     """Both forms may be in one folder; each of them, or the default, is read alone."""
-    layouts = {form: next(it for it in LAYOUTS if it.name == f"{reader} {name}") for form, name in variants.items()}
+    layouts = {form: layout_named(f"{reader} {name}") for form, name in variants.items()}
     for layout in layouts.values():
         layout.write(tmp_path)
     for form, layout in layouts.items():

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.layouts import BASES, LAYOUTS, Layout, csv_bytes, jsonl_bytes, lay_out, parquet_bytes
+from tests.helpers.layouts import BASES, LAYOUTS, Layout, csv_bytes, jsonl_bytes, lay_out, layout_named, parquet_bytes
 from tests.helpers.reading import try_reading
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.pipeline import import_corpus
@@ -90,10 +90,6 @@ ONE_DIALOGUE_PER_FILE = {"star"}
 LABELS_IN_OTHER_FILES = {"snips", "atis"}
 #: A message has an id, by which copies of it are recognised and left out.
 MESSAGES_WITH_IDS = {"slack", "teams", "discord", "telegram"}
-
-
-def _layout(name: str) -> Layout:
-    return next(layout for layout in LAYOUTS if layout.name == name)
 
 
 def _find_text(layout: Layout) -> tuple[str, bytes]:
@@ -203,7 +199,7 @@ def test_content_after_a_json_document_is_listed(reader: str, tmp_path: Path, tr
 
 @pytest.mark.parametrize("name", ["abcd gzip", "messages gzip", "table csv-gzip"])
 def test_damaged_gzip_file_is_listed(name: str, tmp_path: Path):
-    layout = _layout(name)
+    layout = layout_named(name)
     content = layout.content
     middle = len(content) // 2
     damaged = {
@@ -221,7 +217,7 @@ def test_damaged_gzip_file_is_listed(name: str, tmp_path: Path):
 def test_gzip_file_with_any_byte_changed(tmp_path: Path):
     """A wrong byte in a gzip file can raise several kinds of error; none of them escapes."""
     for name in ("abcd gzip", "messages gzip"):
-        layout = _layout(name)
+        layout = layout_named(name)
         for position in range(0, len(layout.content), 5):
             damaged = bytearray(layout.content)
             damaged[position] ^= 0x55
@@ -441,16 +437,6 @@ def test_nli_missing_texts_are_rejected(tmp_path: Path, try_import: Callable):
     assert [rejection["line"] for rejection in outcome.rejected] == [3, 3]
 
 
-def test_star_duplicate_id_in_another_file_is_listed(tmp_path: Path, try_import: Callable):
-    layout = BASES["star"]
-    folder = lay_out(layout.write(tmp_path / "in"), {"dialogues/3.json": layout.content})
-    outcome = try_import("star", folder)
-    assert outcome.dialogues == layout.expected
-    (rejection,) = outcome.rejected
-    assert rejection["file"] == "dialogues/3.json"
-    assert "was there before" in rejection["reason"]
-
-
 # ---- records
 
 #: Wrong values for any place in a JSON document.
@@ -650,7 +636,7 @@ def test_personachat_line_without_a_reply_keeps_the_utterance(tmp_path: Path, tr
 
 def test_multiwoz_invalid_split_lists_are_listed(tmp_path: Path, try_import: Callable):
     """The dialogues are kept; that their split is unknown is reported."""
-    layout = next(layout for layout in LAYOUTS if layout.name == "multiwoz data-with-lists")
+    layout = layout_named("multiwoz data-with-lists")
     for number, broken in enumerate([b'["C.json"', b"[" * DEEP, b"\xff", b'[["C.json"]]', b"[1" + b"1" * 9000 + b"]"]):
         folder = lay_out(layout.write(tmp_path / str(number)), {"testListFile.json": broken})
         outcome = try_import("multiwoz", folder, form="json")

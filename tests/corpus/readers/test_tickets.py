@@ -1,7 +1,5 @@
 """Tests the readers of support tickets (Zendesk, Intercom, Freshdesk) and of tweets."""
 
-import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -216,21 +214,6 @@ def test_truncated_page_is_rejected_and_truncated_lines_are_kept(tmp_path: Path,
     assert [it["line"] for it in outcome.rejected] == [3]
 
 
-def test_damaged_gzip_file_of_tickets(tmp_path: Path, try_import: Callable):
-    content = gzip.compress(jsonl_bytes({"id": 1, "requester_id": 1, "comments": []}), mtime=0)
-    for number, damaged in enumerate((b"", content[:9], content[:-9], b"x" + content)):
-        folder = lay_out(tmp_path / str(number), {"a.jsonl.gz": damaged})
-        assert try_import("zendesk", folder).error
-
-
-def test_tickets_in_another_encoding(tmp_path: Path, try_import: Callable):
-    ticket = {"id": 1, "requester_id": ANN, "comments": [zendesk_comment(ANN, "Grüße", 0)]}
-    content = json.dumps([ticket], ensure_ascii=False, indent=1).encode("utf-16")
-    folder = lay_out(tmp_path / "in", {"a.json": content})
-    (dialogue,) = try_import("zendesk", folder, encoding="utf-16").dialogues
-    assert texts(dialogue) == ["Grüße"]
-
-
 # ---- Intercom
 
 
@@ -374,13 +357,6 @@ def test_freshdesk_unreadable_message_is_rejected_alone(wrong: Any, reason: str,
 def test_freshdesk_tickets_without_conversations_are_rejected(tmp_path: Path, try_import: Callable):
     folder = lay_out(tmp_path / "in", {"a.json": json_bytes([{"id": 1, "description_text": "Hi"}])})
     assert "export the tickets with include=conversations" in try_import("freshdesk", folder).error
-
-
-@pytest.mark.parametrize("reader", ["zendesk", "intercom", "freshdesk"])
-def test_other_json_is_refused(reader: str, tmp_path: Path, try_import: Callable):
-    chat = {"id": "1", "messages": [{"role": "user", "content": "Hi"}]}
-    error = try_import(reader, lay_out(tmp_path / "in", {"a.jsonl": jsonl_bytes(chat)})).error
-    assert "is missing" in error
 
 
 # ---- tweets
