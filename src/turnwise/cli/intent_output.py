@@ -1,5 +1,6 @@
 """Output of `turnwise intents`: predictions, classifiers, and the results of tests and reports."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ def show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool)
     data = {
         "folder": str(folder),
         "head": classifier.head_,
-        "head_selection": None if selection is None else selection.to_json(),
+        "head_selection": None if selection is None else asdict(selection),
         "intents": len(examples.classes),
         "examples": len(examples.labels),
         "out_of_scope": len(examples.out_of_scope_vectors),

@@ -90,7 +90,7 @@ def test_decisions_are_consistent_and_explained(head, per_intent):
             assert best.intent == decision.intent
         expected = dict(zip(classifier.classes_, classifier.predict_proba([text])[0], strict=True))
         assert {each.intent: pytest.approx(each.probability) for each in decision.ranked} == expected
-        texts = [text for text, _ in classifier.model_.examples.in_scope_pairs]
+        texts = [text for text, _ in classifier.model_.examples.pairs]
         cosines = (encoder.encode([text], normalise=True) @ encoder.encode(texts, normalise=True).T)[0]
         order = np.argsort(-cosines, kind="stable")[:2]
         assert [near.text for near in decision.nearest] == [texts[row] for row in order]

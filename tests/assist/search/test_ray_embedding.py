@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from tests.helpers import HANG_SECONDS
+from tests.helpers.command_line import run
 from turnwise.assist.search import ray_embedding
 from turnwise.assist.search.embedding import embed
 from turnwise.assist.search.lance_writer import LanceWriter
@@ -510,10 +511,8 @@ def test_command_errors(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"text": ["a"]}), "in.parquet")
-    result = subprocess.run(command("minilm", *arguments), capture_output=True, text=True)
-    assert result.returncode == code, result.stderr
-    assert message in " ".join(result.stderr.replace("│", " ").split())
-    assert "Traceback" not in result.stderr
+    stderr = run("embed", "minilm", *arguments, code=code).stderr
+    assert message in " ".join(stderr.replace("│", " ").split())
     assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
 
 

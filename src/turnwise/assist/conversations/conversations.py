@@ -17,9 +17,9 @@ from turnwise.assist.conversations.titles import conversation_title
 from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, conversation_vector
 from turnwise.assist.map.clustering import describe_clusters, find_clusters
 from turnwise.assist.map.reduction import DimensionReduction, MapSettings
-from turnwise.assist.search.schema import KEY, VECTOR, Filter, as_matrix
+from turnwise.assist.search.schema import KEY, VECTOR, Filter, as_matrix, conversation_turns
 from turnwise.assist.search.table import VectorTable
-from turnwise.core.dialogue import USER, Conversation, Dialogue, Turn, as_turns
+from turnwise.core.dialogue import USER, Conversation, Dialogue, Turn
 from turnwise.core.errors import SearchError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, Vectors
@@ -158,7 +158,7 @@ class Conversations:
 
     def inputs(self, conversation: Conversation) -> list[tuple[Turn, ...]]:
         """Return the encoder's inputs for a conversation, one per turn, for callers that encode in batches."""
-        return [(turn,) for turn in _turns(conversation)]
+        return [(turn,) for turn in conversation_turns(conversation)]
 
     def vector(self, conversation: Conversation, *, vectors: Vectors | None = None) -> Vectors:
         """Return the unit vector of a conversation; see `conversation_vector`.
@@ -166,7 +166,7 @@ class Conversations:
         Of bare texts the speakers alternate, and the newest is the user's. `vectors` are unit vectors of its `inputs`,
         if the caller has them.
         """
-        turns = _turns(conversation)
+        turns = conversation_turns(conversation)
         if vectors is None:
             vectors = self._encode(turns)
         return conversation_vector(turns, vectors, self._statistics or TurnStatistics())
@@ -302,16 +302,6 @@ def _stored_turns(row: Mapping[str, Any]) -> tuple[Turn, ...]:
 
 def _key(dialogue: Dialogue) -> str:
     return json.dumps([dialogue.source, dialogue.id], ensure_ascii=False)
-
-
-def _turns(conversation: Conversation) -> tuple[Turn, ...]:
-    try:
-        turns = as_turns(conversation)
-    except (ValueError, TypeError) as error:
-        raise SearchError(str(error)) from error
-    if not turns:
-        raise SearchError("a conversation needs a turn with at least one word")
-    return turns
 
 
 def _table_columns() -> "tuple[pa.Schema, pa.Schema]":

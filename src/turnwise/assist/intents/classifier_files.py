@@ -88,7 +88,7 @@ def write_classifier(stored: StoredClassifier, encoder: SupportsEncode, folder: 
         "max_length": stored.max_length,
         "tuning": stored.tuning,
         **asdict(model.settings),
-        "head_selection": None if stored.head_selection is None else stored.head_selection.to_json(),
+        "head_selection": None if stored.head_selection is None else asdict(stored.head_selection),
         "vectors": vector_file.name,
         "calibration": model.calibration.to_json(),
         "examples": [{"text": text, "intent": intent} for text, intent in model.examples.pairs],
@@ -125,7 +125,8 @@ def load_stored(folder: Path) -> tuple[StoredClassifier, EncoderIdentity]:
         model = IntentModel.uncalibrated(examples, replace(settings, head="neighbours") if logistic else settings)
         calibration = Calibration.from_json(description["calibration"])
         model = replace(model, settings=settings, logistic=logistic, calibration=calibration)
-        max_length, selection = description["max_length"], HeadSelection.from_json(description.get("head_selection"))
+        max_length, selection = description["max_length"], description.get("head_selection")
+        selection = None if selection is None else HeadSelection(**selection)
         stored = StoredClassifier(stored_encoder(folder)[0], max_length, description["tuning"], selection, model)
         encoder_id = EncoderId.from_json(description.get("encoder_id"))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:

@@ -48,11 +48,6 @@ class IntentExamples:
         return cls(tuple(pairs[row] for row in rows), np.ascontiguousarray(vectors[rows]))
 
     @property
-    def in_scope_pairs(self) -> Sequence[IntentPair]:
-        """The in-scope examples."""
-        return self.pairs[: len(self.labels)]
-
-    @property
     def in_scope_vectors(self) -> Vectors:
         """The vectors of the in-scope examples."""
         return self.vectors[: len(self.labels)]

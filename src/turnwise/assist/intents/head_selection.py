@@ -5,8 +5,7 @@ intent decides. Both heads predict the same left-out examples, from the same vec
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -41,15 +40,6 @@ class HeadSelection:
     reason: str  # in one sentence
     accuracy: Mapping[str, float]  # of each head in cross-validation; empty if there was none
     evaluated: int  # the number of examples that were predicted
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any] | None) -> "HeadSelection | None":
-        """Restore what `to_json` returned."""
-        return None if values is None else cls(**values)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the selection as JSON values."""
-        return {**asdict(self), "accuracy": dict(self.accuracy)}
 
 
 def select_head(examples: IntentExamples, settings: IntentSettings) -> tuple[IntentSettings, HeadSelection | None]:

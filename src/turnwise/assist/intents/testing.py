@@ -8,7 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +76,9 @@ class IntentTestResult:
     """The result of a test; lists of findings have at most `MAX_ENTRIES` entries, the worst first."""
 
     settings: Mapping[str, Any]  # of the classifier
-    folds: int | None  # of cross-validation; None: other texts than the examples
     texts: int
     in_scope: int
     out_of_scope: int
-    in_examples: int  # texts that are also examples of the classifier
-    examples_excluded: bool  # whether they were left out
-    unknown_intents: dict[str, int]  # texts of intents that the classifier does not know, which count as out of scope
-    not_evaluated: tuple[str, ...]  # in cross-validation, intents with a single example
     correct: Estimate  # of all texts: the right intent, or rejected if out of scope
     accuracy: Estimate  # of in-scope texts, ignoring abstention
     accepted_accuracy: Estimate  # of accepted in-scope texts
@@ -96,13 +91,20 @@ class IntentTestResult:
     confusions: tuple[Confusion, ...]
     label_issues: tuple[LabelIssue, ...]
     label_issue_count: int
-    overlaps: tuple[Overlap, ...]  # of the examples in cross-validation
     rejected: tuple[RejectedText, ...]
     reliability: Reliability  # of the probabilities of in-scope texts
+    # of a fitted classifier
+    in_examples: int = 0  # texts that are also examples of the classifier
+    examples_excluded: bool = False  # whether they were left out
+    unknown_intents: Mapping[str, int] = field(default_factory=dict)  # texts that count as out of scope, by intent
+    # of cross-validation
+    folds: int | None = None
+    not_evaluated: tuple[str, ...] = ()  # intents with a single example
+    overlaps: tuple[Overlap, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        return {**asdict(self), "settings": dict(self.settings), "reliability": self.reliability.to_json()}
+        return {**asdict(self), "reliability": self.reliability.to_json()}
 
 
 # ---- two sources of predictions
@@ -149,9 +151,9 @@ def run_test(
     labels = np.array([classes.get(intent, len(classes)) for _, intent in pairs])
     outputs = map(np.concatenate, zip(*parts, strict=True))
     settings = {"head": classifier.head_, "false_rejection": classifier.calibration_.false_rejection}
-    return _make_result(
-        IntentPredictions(examples.classes, pairs, rows, labels, *outputs),
-        settings=_describe_settings(classifier) | settings,
+    predictions = IntentPredictions(examples.classes, pairs, rows, labels, *outputs)
+    return replace(
+        _measure(predictions, _describe_settings(classifier) | settings),
         in_examples=sum(is_example),
         examples_excluded=exclude_examples,
         unknown_intents=dict(unknown),
@@ -186,9 +188,9 @@ def cross_validate(
     _check_counts(examples, folds)
     predictions = predict_folds(classifier, encoder, examples, folds=folds, seed=seed, progress=progress)
     first = {pair: row for row, pair in reversed(list(enumerate(pairs)))}
-    return _make_result(
-        replace(predictions, rows=[first[pair] for pair in predictions.pairs]),
-        settings=_describe_settings(classifier),
+    predictions = replace(predictions, rows=[first[pair] for pair in predictions.pairs])
+    return replace(
+        _measure(predictions, _describe_settings(classifier)),
         folds=folds,
         not_evaluated=tuple(name for index, name in enumerate(examples.classes) if index not in predictions.labels),
         overlaps=find_overlaps(examples),
@@ -278,17 +280,7 @@ def _describe_settings(classifier: IntentClassifier) -> dict[str, Any]:
 # ---- metrics
 
 
-def _make_result(
-    predictions: IntentPredictions,
-    *,
-    settings: Mapping[str, Any],
-    folds: int | None = None,
-    in_examples: int = 0,
-    examples_excluded: bool = False,
-    unknown_intents: Mapping[str, int] | None = None,
-    not_evaluated: tuple[str, ...] = (),
-    overlaps: tuple[Overlap, ...] = (),
-) -> IntentTestResult:
+def _measure(predictions: IntentPredictions, settings: Mapping[str, Any]) -> IntentTestResult:
     inside, rejected = predictions.in_scope, predictions.rejected
     is_correct, is_best = predictions.decided == predictions.labels, predictions.best == predictions.labels
     results = intent_results(predictions)
@@ -296,14 +288,9 @@ def _make_result(
     label_issues = find_label_issues(predictions)
     return IntentTestResult(
         settings=settings,
-        folds=folds,
         texts=len(inside),
         in_scope=int(inside.sum()),
         out_of_scope=int((~inside).sum()),
-        in_examples=in_examples,
-        examples_excluded=examples_excluded,
-        unknown_intents=dict(unknown_intents or {}),
-        not_evaluated=not_evaluated,
         **_estimate(
             {
                 "correct": (is_correct, np.ones_like(inside)),
@@ -320,13 +307,12 @@ def _make_result(
         confusions=find_confusions(predictions),
         label_issues=label_issues[:MAX_ENTRIES],
         label_issue_count=len(label_issues),
-        overlaps=overlaps,
         rejected=find_rejected(predictions),
         reliability=compute_reliability(predictions.probabilities.max(1)[inside], is_best[inside]),
     )
 
 
-def _estimate(fractions: dict[str, tuple[Flags, Flags]]) -> dict[str, Estimate]:
+def _estimate(fractions: dict[str, tuple[Flags, Flags]]) -> dict[str, Any]:
     """Return fractions, each the part of some texts (second) for which something holds (first), with intervals."""
     outcomes = {
         name: Outcome(

@@ -23,7 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.assist.intents.numerics import softmax
 from turnwise.assist.labelling.changes import NO_GROUP, GroupAssignment
+from turnwise.assist.map.clustering import compute_centroids
 from turnwise.core.types import Vectors
 
 #: The size of the sample over which sums run, and of that of candidates.
@@ -81,7 +83,8 @@ class QuestionSelector:
 
     def __init__(self, vectors: npt.NDArray[np.floating], counts: npt.NDArray[np.integer], seed: int = 0):
         """Estimate the similarity threshold; vectors need not be normalised, counts are occurrences."""
-        self._vectors: Vectors = _normalise(vectors).astype(np.float32)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        self._vectors: Vectors = np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)
         self._counts = counts
         random = np.random.default_rng(seed)
         sample = random.permutation(len(vectors))[:SAMPLE_SIZE]
@@ -121,12 +124,10 @@ class QuestionSelector:
         unnamed = [number for number in numbers.tolist() if number != NO_GROUP and number not in names]
         classes: dict[str | int, int] = {name: index for index, name in enumerate([*labels, *unnamed])}
         class_of_group = [classes.get(names.get(number, number), NO_GROUP) for number in numbers.tolist()]
-        centroids = _compute_centroids(self._vectors, np.array(class_of_group)[inverse], len(classes))
+        centroids = compute_centroids(self._vectors, np.array(class_of_group)[inverse], len(classes))
         # "none of these" has a cosine equal to the threshold: utterances far from all centroids are uncertain
         cosines = np.column_stack([self._vectors @ centroids.T, np.full(len(groups), self.threshold, np.float32)])
-        logits = (cosines - cosines.max(1, keepdims=True)).astype(np.float64) / ((1 - self.threshold) * _TEMPERATURE)
-        scores = np.exp(logits)
-        return _predict_from(scores / scores.sum(1, keepdims=True), labels)
+        return _predict_from(softmax(cosines.astype(np.float64) / ((1 - self.threshold) * _TEMPERATURE)), labels)
 
     def select_rows(
         self, predictions: LabelPredictions, confirmed: npt.NDArray[np.bool_], count: int
@@ -165,10 +166,6 @@ class QuestionSelector:
         return np.maximum(similarity, 0, out=similarity)
 
 
-def _normalise(vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
-
-
 def _estimate_threshold(vectors: Vectors) -> float:
     """Return the midpoint between the cosines of different utterances and of nearest neighbours."""
     if len(vectors) < 2:
@@ -177,15 +174,6 @@ def _estimate_threshold(vectors: Vectors) -> float:
     different = np.quantile(cosines[np.triu_indices(len(vectors), 1)], _DIFFERENT_FRACTION)
     np.fill_diagonal(cosines, -1)
     return min(float(different + np.median(cosines.max(1))) / 2, _MAX_THRESHOLD)
-
-
-def _compute_centroids(vectors: Vectors, classes: npt.NDArray[np.int64], count: int) -> Vectors:
-    """Return the normalised sums of the vectors of each class (count, dimensions)."""
-    from scipy.sparse import csr_matrix
-
-    rows = np.flatnonzero(classes != NO_GROUP)
-    members = csr_matrix((np.ones(len(rows), np.float32), (classes[rows], rows)), shape=(count, len(vectors)))
-    return _normalise(np.asarray(members @ vectors)).astype(np.float32, copy=False)
 
 
 def _predict_from(probabilities: npt.NDArray[np.float64], labels: tuple[str, ...]) -> LabelPredictions:

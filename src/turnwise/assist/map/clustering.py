@@ -105,12 +105,14 @@ def _renumber_by_size(labels: Labels) -> Labels:
     return renumbered[labels]
 
 
-def compute_centroids(vectors: Vectors, labels: Labels) -> Vectors:
-    """Return the normalised mean vector of each cluster (clusters, dimensions)."""
-    count = int(labels.max(initial=NO_CLUSTER)) + 1
-    sums = np.zeros((count, vectors.shape[1]))
-    inside = labels != NO_CLUSTER
-    np.add.at(sums, labels[inside], vectors[inside])
+def compute_centroids(vectors: Vectors, labels: npt.NDArray[np.integer], count: int | None = None) -> Vectors:
+    """Return the normalised mean vector of each cluster (clusters, dimensions); `count` are the clusters, if known."""
+    from scipy.sparse import csr_matrix
+
+    count = int(labels.max(initial=NO_CLUSTER)) + 1 if count is None else count
+    rows = np.flatnonzero(labels != NO_CLUSTER)
+    members = csr_matrix((np.ones(len(rows)), (labels[rows], rows)), shape=(count, len(vectors)))
+    sums = np.asarray(members @ vectors)
     return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), np.float32)
 
 

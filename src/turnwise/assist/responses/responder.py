@@ -24,9 +24,9 @@ from turnwise.assist.responses.answers import (
     situation_of,
     turn_answers,
 )
-from turnwise.assist.search.schema import Filter, filter_sql, normalise
+from turnwise.assist.search.schema import Filter, conversation_turns, filter_sql, normalise
 from turnwise.assist.search.table import SearchHit, VectorTable
-from turnwise.core.dialogue import SYSTEM, Conversation, Dialogue, EncoderInput, as_turns, response_turns
+from turnwise.core.dialogue import SYSTEM, Conversation, Dialogue, EncoderInput, response_turns
 from turnwise.core.errors import SearchError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
@@ -220,13 +220,7 @@ class Responder:
 
     def inputs(self, conversation: Conversation) -> tuple[EncoderInput, ...]:
         """Return the encoder's inputs for a conversation, for callers that batch the encoding themselves."""
-        try:
-            turns = as_turns(conversation)
-        except (ValueError, TypeError) as error:
-            raise SearchError(str(error)) from error
-        if not turns:
-            raise SearchError("the conversation has no words to respond to")
-        return situation_of(turns, self.turns)
+        return situation_of(conversation_turns(conversation), self.turns)
 
     def suggest(
         self,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from turnwise.core.dialogue import Conversation, Turn, as_turns
 from turnwise.core.errors import SearchError
 from turnwise.core.types import Vectors
 from turnwise.models.identity import EncoderIdentity
@@ -67,6 +68,17 @@ def check_schema(actual: "pa.Schema", expected: "pa.Schema", table: str, rebuild
                 f"{table} was written with {name} {stored.get(name)!r}, not {value!r}: use that value, "
                 "choose another folder, or remove it and index again"
             )
+
+
+def conversation_turns(conversation: Conversation) -> tuple[Turn, ...]:
+    """Return the turns of a conversation; raise `SearchError` if it has none, or is not one."""
+    try:
+        turns = as_turns(conversation)
+    except (ValueError, TypeError) as error:
+        raise SearchError(str(error)) from error
+    if not turns:
+        raise SearchError("a conversation needs a turn with at least one word")
+    return turns
 
 
 def normalise(vectors: Vectors, size: int) -> Vectors:
