@@ -145,7 +145,7 @@ def _read_texts(data: Path | None, count: int) -> tuple[str, list[str]]:
     else:
         folder = schema_guided_folder(data)
         name, reader = folder.name, get_reader(folder.name)
-        dialogues = reader.read(CorpusSource(folder, name, lambda _: None, reader.encoding))
+        dialogues = reader.read(CorpusSource(folder, name, lambda _: None, encoding=reader.encoding))
     turns = chain.from_iterable(dialogue.turns for dialogue in dialogues)
     return name, [turn.text for turn in islice(turns, count)]
 

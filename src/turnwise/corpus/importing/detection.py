@@ -83,7 +83,7 @@ def detect_format(path: Path, encoding: str | None = None) -> Detection:
 
 def _detect_in_zip(path: Path, encoding: str | None) -> Detection:
     source = CorpusSource(path, "sample", lambda rejection: None)
-    with unpacked(source, "*"):
+    with unpacked(source, "*") as source:
         detection = _detect(source.root, encoding)
     if detection.reader not in _ZIP_READERS:
         raise CorpusError(f"{path.name} fits the reader `{detection.reader}`: unpack it, and import the folder")
@@ -107,7 +107,7 @@ class _LogSample:
 
     def __init__(self, path: Path, encoding: str | None):
         self.path = path
-        self._source = CorpusSource(path, "sample", lambda rejection: None, encoding or DETECT)
+        self._source = CorpusSource(path, "sample", lambda rejection: None, encoding=encoding or DETECT)
         found = [path] if path.is_file() else (file for file in sorted(path.rglob("*")) if file.is_file())
         self.files = list(islice(found, _MAX_FILES))
 

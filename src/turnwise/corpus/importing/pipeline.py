@@ -80,20 +80,25 @@ def import_corpus(
     cleaning = [(description, make_step(description, masking, hole_policy)) for description in plan_steps(steps)]
     with StoreWriter(out) as writer:
         rejections = _Rejections(writer, out, strict)
-        source = CorpusSource(path, spec.name, rejections.add, encoding or spec.encoding, excluded=out)
-        source.holes = hole_policy
-        if split_plan is not None and split_plan.by == "conversation":
-            source.assign_split = split_plan.split_of_id
-        elif split_plan is not None:
-            source.start_times = {}
-        if any(map(is_mask, steps)):
-            source.mask = Masker(masking).mask  # of every kind, whatever the step masks in texts
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
         total = sum(file.stat().st_size for file in files)
-        source.on_bytes = lambda done: progress(f"importing {spec.name}", done, total)
+        by_time = split_plan is not None and split_plan.by == "time"
+        source = CorpusSource(
+            path,
+            spec.name,
+            rejections.add,
+            # masks every kind, whatever the step masks in texts
+            mask=Masker(masking).mask if any(map(is_mask, steps)) else str,
+            holes=hole_policy,
+            assign_split=None if split_plan is None or by_time else split_plan.split_of_id,
+            start_times={} if by_time else None,
+            encoding=encoding or spec.encoding,
+            on_bytes=lambda done: progress(f"importing {spec.name}", done, total),
+            excluded=out,
+        )
         delivered = CorpusCounts()
         dialogues = _count(spec.read(source, **options), delivered)
-        if split_plan is not None and split_plan.by == "time":
+        if split_plan is not None and by_time:
             dialogues = _split_by_time(dialogues, source, split_plan)
         for _, step in cleaning:
             dialogues = step(dialogues)
@@ -103,13 +108,13 @@ def import_corpus(
             reason = next(iter(rejections.reasons), "the input contains none")
             raise CorpusError(f"no dialogue of {path} was accepted ({reason}); {out} is unchanged")
         facts = dict(source.facts)
-        if source.split_dialogues:
-            facts["dialogues split where a message is missing"] = source.split_dialogues
+        if source.counts.split_dialogues:
+            facts["dialogues split where a message is missing"] = source.counts.split_dialogues
         writer.commit(
             provenance(
                 spec.name,
                 options,
-                asdict(source.counts),
+                {"dialogues": source.counts.dialogues, "utterances": source.counts.utterances},
                 licence=spec.licence,
                 home=spec.home,
                 left_out={name: count for name, count in source.skipped.items() if count},

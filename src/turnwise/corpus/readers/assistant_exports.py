@@ -63,7 +63,7 @@ def read_dialogflow(source: CorpusSource, *, language: str = "") -> Iterator[Dia
         source: the files to read.
         language: the language to read, such as 'en'; needed if the agent has several.
     """
-    with unpacked(source, "*.json"):
+    with unpacked(source, "*.json") as source:
         paths = source.files("*_usersays_*.json", f"{_CX_PHRASES}/*.json")
         files = [file for path in paths if (file := _PhraseFile.from_path(path)) is not None]
         if not files:
@@ -130,7 +130,7 @@ def read_lex(source: CorpusSource, *, locale: str = "") -> Iterator[Dialogue]:
         source: the files to read.
         locale: the locale to read, such as 'en_US'; needed if the bot has several.
     """
-    with unpacked(source, "*.json"):
+    with unpacked(source, "*.json") as source:
         paths = source.files(f"Intents/*/{_LEX_INTENT}", "*.json")
         intent_files = [path for path in paths if path.name == _LEX_INTENT]
         if intent_files:

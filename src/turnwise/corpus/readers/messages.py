@@ -9,7 +9,8 @@ from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.shared.annotations import split_of
 from turnwise.corpus.readers.shared.fields import require
 from turnwise.corpus.readers.shared.files import JSON_FILES, json_records, parquet_rows
-from turnwise.corpus.source.corpus_source import CorpusSource, DialogueBuilder
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.dialogue_builder import DialogueBuilder
 
 #: Where the list of messages is, unless it is named; the first one that a record has.
 _LISTS = ("messages", "conversations", "conversation", "dialog", "dialogue", "utterances")

@@ -3,10 +3,7 @@
 import codecs
 import gzip
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
+from typing import IO
 
 #: The bytes at the beginning of a file that are looked at.
 SAMPLE_SIZE = 1 << 18

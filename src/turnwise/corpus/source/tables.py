@@ -2,15 +2,12 @@
 
 import csv
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from turnwise.corpus.source.encodings import SAMPLE_SIZE
-
-if TYPE_CHECKING:
-    import _csv
 
 #: Delimiters of table files by suffix.
 CSV_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
@@ -28,9 +25,10 @@ class TableDialect:
     #: Whether a backslash, not a doubled quotation mark, escapes a quotation mark within a cell.
     backslash: bool = False
 
-    def rows(self, lines: Iterator[str]) -> "_csv.Reader":
-        """Return a reader of the rows; it raises a csv.Error at a malformed one."""
-        return csv.reader(
+    def rows(self, lines: Iterable[str]) -> Iterator[tuple[int, list[str] | csv.Error]]:
+        """Yield each row with its first line, counted from 1; in place of a malformed row, what is wrong with it."""
+        allow_long_csv_cells()
+        reader = csv.reader(
             lines,
             delimiter=self.delimiter,
             quotechar=self.quote or None,
@@ -39,6 +37,14 @@ class TableDialect:
             doublequote=not self.backslash,
             strict=True,
         )
+        while True:
+            number = reader.line_num + 1
+            try:
+                yield number, next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield number, error
 
     def __str__(self) -> str:
         delimiter = {"\t": "tab"}.get(self.delimiter, self.delimiter)
@@ -62,17 +68,11 @@ def detect_dialect(sample: str, preferred: str = ",", columns: Sequence[str] = (
 
 def _fit(dialect: TableDialect, sample: str, columns: Sequence[str]) -> tuple[int, bool, float]:
     """Return how many expected columns the header has, whether it has several, and the fraction of complete rows."""
-    rows = dialect.rows(iter(StringIO(sample, newline="")))
     widths, header = [], None
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration:
-            break
-        except csv.Error:
+    for _, row in dialect.rows(StringIO(sample, newline="")):
+        if isinstance(row, csv.Error):
             widths.append(-1)
-            continue
-        if header is None and row:
+        elif header is None and row:
             header = [row[0].removeprefix("\ufeff"), *row[1:]]
         elif row:
             widths.append(len(row))
@@ -82,6 +82,12 @@ def _fit(dialect: TableDialect, sample: str, columns: Sequence[str]) -> tuple[in
         del widths[-1:]
     found = sum(column in header for column in columns)
     return found, len(header) > 1, sum(width == len(header) for width in widths) / max(1, len(widths))
+
+
+def implied_delimiter(path: Path) -> str:
+    """Return the delimiter that the suffixes of a file imply; a comma if they imply none."""
+    suffixes = (suffix.lower() for suffix in reversed(path.suffixes))
+    return next((CSV_DELIMITERS[suffix] for suffix in suffixes if suffix in CSV_DELIMITERS), ",")
 
 
 def allow_long_csv_cells() -> None:

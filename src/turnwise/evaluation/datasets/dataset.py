@@ -159,7 +159,7 @@ def open_strict(root: Path) -> CorpusSource:
 def read_dialogues(reader_name: str, folder: Path) -> Iterator[Dialogue]:
     """Yield the dialogues of a corpus, without those that an import would reject."""
     reader = get_reader(reader_name)
-    return reader.read(CorpusSource(folder, reader.name, lambda rejection: None, reader.encoding))
+    return reader.read(CorpusSource(folder, reader.name, lambda rejection: None, encoding=reader.encoding))
 
 
 def read_json_lines(folder: Path, name: str, make: Callable[[Any], Data]) -> Iterator[Data]:

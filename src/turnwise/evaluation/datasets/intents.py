@@ -22,7 +22,7 @@ from turnwise.corpus.readers.shared.fields import require_text
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.slots.template import Template
 from turnwise.corpus.source.corpus_source import CorpusSource
-from turnwise.corpus.storage.store import Store, is_store
+from turnwise.corpus.storage.store import Rejection, Store, is_store
 from turnwise.evaluation.datasets.dataset import (
     SPLITS,
     Dataset,
@@ -229,14 +229,16 @@ def _read_corpus(reader: str, folder: Path, source: CorpusSource | None = None, 
 
 def _read_clinc150(form: str, folder: Path) -> list[_Split]:
     source = open_strict(folder)
-    refuse = source.on_rejection
-    # the line is that of a whole list: the dialogue's id says which of its utterances is meant
-    source.on_rejection = lambda rejection: refuse(
-        replace(rejection, reason=": ".join(filter(None, (rejection.dialogue, rejection.reason))))
-    )
+
+    def refuse(rejection: Rejection) -> None:
+        # the line is that of a whole list: the dialogue's id says which of its utterances is meant
+        reason = ": ".join(filter(None, (rejection.dialogue, rejection.reason)))
+        source.on_rejection(replace(rejection, reason=reason))
+
+    source_with_ids = replace(source, on_rejection=refuse)
     splits = [
         [IntentUtterance(row.text, OUT_OF_SCOPE if row.intent == "oos" else row.intent) for row in split]
-        for split in _read_corpus("clinc150", folder, source, form=form)
+        for split in _read_corpus("clinc150", folder, source_with_ids, form=form)
     ]
     for name, rows in zip(SPLITS, splits, strict=True):
         if name != "valid" and not any(row.intent == OUT_OF_SCOPE for row in rows):

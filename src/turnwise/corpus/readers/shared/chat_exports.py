@@ -57,7 +57,7 @@ class ChatExport(MessageLog):
 
     def read(self) -> Iterator[Dialogue]:
         """Read the files, or those in a zip file, and yield the dialogues."""
-        with unpacked(self.source, *self.patterns, *self.lists):
+        with unpacked(self.source, *self.patterns, *self.lists) as self.source:
             self.read_lists()
             self.forget_rejections()
             for path in self.source.files(*self.patterns):

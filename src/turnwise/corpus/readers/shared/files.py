@@ -4,6 +4,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -67,8 +68,8 @@ def parquet_rows(
 
 
 @contextmanager
-def unpacked(source: CorpusSource, *patterns: str) -> Iterator[None]:
-    """Unpack the source's root if it is a zip file: meanwhile the root is a temporary folder.
+def unpacked(source: CorpusSource, *patterns: str) -> Iterator[CorpusSource]:
+    """Yield a source whose root is a temporary folder with the files of the zip file; the source itself otherwise.
 
     Only members whose names match a pattern are unpacked. Names of files in rejections are relative to the zip file.
 
@@ -77,16 +78,12 @@ def unpacked(source: CorpusSource, *patterns: str) -> Iterator[None]:
     """
     archive = source.root
     if archive.suffix.lower() != ".zip" or not archive.is_file():
-        yield
+        yield source
         return
     with TemporaryDirectory(prefix="turnwise-") as temporary:
         folder = Path(temporary, archive.stem)  # readers use its name where an unpacked export has its own
         _unpack(archive, folder, patterns)
-        source.root = folder
-        try:
-            yield
-        finally:
-            source.root = archive
+        yield replace(source, root=folder)
 
 
 def _unpack(archive: Path, folder: Path, patterns: tuple[str, ...]) -> None:

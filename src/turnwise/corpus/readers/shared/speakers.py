@@ -6,7 +6,8 @@ from itertools import count
 
 from turnwise.core.dialogue import SYSTEM, USER, is_speaker, peer
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.source.corpus_source import CorpusSource, DialogueBuilder
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.dialogue_builder import DialogueBuilder
 
 _USER_WORDS = (
     "user, usr, customer, client, caller, visitor, guest, human, consumer, end user, requester, requestor, contact, "

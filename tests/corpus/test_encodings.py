@@ -62,7 +62,7 @@ def test_sample_that_ends_within_a_character_is_utf8():
 )
 def test_dialects(table: str, expected: TableDialect):
     assert detect_dialect(table) == expected
-    rows = list(expected.rows(iter(io.StringIO(table, newline=""))))
+    rows = [row for _, row in expected.rows(io.StringIO(table, newline=""))]
     assert {len(row) for row in rows} == {len(rows[0])}
 
 
@@ -80,4 +80,4 @@ def test_tables_that_python_writes_are_read_back(rows: list[tuple[str, str, str]
     csv.writer(written, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([("id", "who", "text"), *rows])
     dialect = detect_dialect(written.getvalue(), columns=["id", "who", "text"])
     assert dialect.delimiter == delimiter
-    assert [tuple(row) for row in dialect.rows(iter(io.StringIO(written.getvalue(), newline="")))][1:] == rows
+    assert [tuple(row) for _, row in dialect.rows(io.StringIO(written.getvalue(), newline=""))][1:] == rows
