@@ -20,7 +20,7 @@ def read_directly(
     spec = get_reader(reader)
     rejections: list[Rejection] = []
     encoding = options.pop("encoding", spec.encoding)
-    source = CorpusSource(path, reader, rejections.append, encoding, holes=spec.holes, start_times={})
+    source = CorpusSource(path, reader, rejections.append, encoding=encoding, holes=spec.holes, start_times={})
     return tuple(spec.read(source, **options)), rejections, source
 
 
