@@ -1,5 +1,7 @@
-"""Tests fingerprint sets against Python's sets and dictionaries, buckets against sorting, and their memory."""
+"""Tests the fingerprint index against a dictionary, buckets against sorting, and their memory."""
 
+import gc
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.corpus.storage import fingerprints as fingerprints_module
-from turnwise.corpus.storage.fingerprints import FingerprintBuckets, FingerprintIndex, FingerprintSet, text_fingerprint
-
-#: Few places and short slices, so that tables grow and runs of taken places cross slices.
-SMALL = {"_INITIAL_BITS": 4, "_MOVE_SIZE": 64}
+from turnwise.corpus.storage.fingerprints import FingerprintBuckets, FingerprintIndex, text_fingerprint
 
 #: Neighbours as well as numbers from everywhere: leading bits alike, 0 and the largest.
 NUMBERS = st.one_of(st.integers(0, 40), st.integers(2**64 - 40, 2**64 - 1), st.integers(0, 2**64 - 1))
@@ -19,31 +18,30 @@ NUMBERS = st.one_of(st.integers(0, 40), st.integers(2**64 - 40, 2**64 - 1), st.i
 
 @settings(deadline=None)
 @given(st.lists(NUMBERS, max_size=60))
-def test_set_and_index_equal_a_dictionary(numbers: list[int]) -> None:
+def test_index_equals_a_dictionary(numbers: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        for name, value in SMALL.items():
-            patched.setattr(fingerprints_module, name, value)
-        seen, numbered = FingerprintSet(), FingerprintIndex()
+        patched.setattr(fingerprints_module, "_MIN_RECENT", 4)  # so that they are merged often
+        seen, numbered = FingerprintIndex(), FingerprintIndex()
         numbers_of: dict[int, int] = {}
         for number in numbers:
-            new = (number or 1) not in numbers_of  # 0 marks a free place, so 0 and 1 are one
-            expected = numbers_of.setdefault(number or 1, len(numbers_of))
-            assert seen.add(number) == new
+            is_new = number not in numbers_of
+            expected = numbers_of.setdefault(number, len(numbers_of))
+            assert seen.add(number) == is_new
             assert numbered.index(number) == expected
             assert len(seen) == len(numbered) == len(numbers_of)
 
 
-def test_memory_per_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprints_module, "_MOVE_SIZE", 1 << 14)
-    numbers = np.random.default_rng(3).integers(1, 2**64 - 1, 150_000, np.uint64, endpoint=True).tolist()
-    seen, numbered = FingerprintSet(), FingerprintIndex()
-    assert all(seen.add(number) for number in numbers)
-    assert not any(seen.add(number) for number in numbers[::-1])
-    assert [numbered.index(number) for number in numbers] == list(range(len(numbers)))
-    assert [numbered.index(number) for number in numbers] == list(range(len(numbers)))
-    tail = fingerprints_module._OVERFLOW
-    for table, most in ((seen, 22), (numbered, 32)):
-        assert sum(column.nbytes - tail * column.itemsize for column in table._columns) <= most * len(table)
+def test_memory_per_fingerprint() -> None:
+    numbers = np.random.default_rng(3).integers(0, 2**64 - 1, 200_000, np.uint64, endpoint=True).tolist()
+    gc.collect()
+    tracemalloc.start()
+    index = FingerprintIndex()
+    assert all(index.add(number) for number in numbers)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    starts = 8 * (1 << 16) + 32 * (1 << 16)  # a list of numbers, whatever the size
+    assert taken - starts <= 24 * len(numbers)
+    assert [index.index(number) for number in numbers] == list(range(len(numbers)))
 
 
 def test_different_texts_have_different_fingerprints() -> None:

@@ -29,7 +29,7 @@ from turnwise.corpus.hygiene.masking import Masker, Masking
 from turnwise.corpus.hygiene.personal_data import FINDERS
 from turnwise.corpus.hygiene.text_edits import Edit, edit_turn
 from turnwise.corpus.storage.corpus import merge_speakers
-from turnwise.corpus.storage.fingerprints import FingerprintSet, text_fingerprint
+from turnwise.corpus.storage.fingerprints import FingerprintIndex, text_fingerprint
 from turnwise.corpus.storage.spool import spool
 from turnwise.corpus.storage.store import EXCERPT_LENGTH
 
@@ -200,7 +200,7 @@ class AutomaticMessagesStep(CleaningStep):
         self._holes = holes
         self._removed: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
-        self._part_ids = FingerprintSet()
+        self._part_ids = FingerprintIndex()
 
     def __call__(self, dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
         """Count the messages of all dialogues, then yield what remains of them."""
@@ -246,8 +246,8 @@ class AutomaticMessagesStep(CleaningStep):
 
 
 def _drop_exact_duplicates() -> Clean:
-    """Keep the first of dialogues with the same speakers and texts; memory holds at most 22 bytes per dialogue."""
-    seen = FingerprintSet()
+    """Keep the first of dialogues with the same speakers and texts; memory holds about 20 bytes per dialogue."""
+    seen = FingerprintIndex()
 
     def clean(dialogue: Dialogue, _: Counter[str]) -> list[Dialogue]:
         content = "\0".join(f"{turn.speaker}\0{turn.text}" for turn in dialogue.turns)

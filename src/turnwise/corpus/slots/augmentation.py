@@ -1,7 +1,7 @@
 """Augmentation by templates (TaDSE, section 5.1): every template is filled with the most frequent values of its slots.
 
-Everything is streamed: memory holds a fingerprint and a count of each distinct template (about 50 bytes) and a
-fingerprint of each utterance written (at most 22 bytes). Values and templates with slots are in temporary files.
+Everything is streamed: memory holds a fingerprint and a count of each distinct template (about 60 bytes) and a
+fingerprint of each utterance written (about 20 bytes). Values and templates with slots are in temporary files.
 """
 
 import math
@@ -20,7 +20,7 @@ from turnwise.corpus.slots.template_table import (
     open_training_split,
     require_slots,
 )
-from turnwise.corpus.storage.fingerprints import FingerprintSet, text_fingerprint
+from turnwise.corpus.storage.fingerprints import FingerprintIndex, text_fingerprint
 from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import StoreWriter, derived_provenance
 
@@ -56,7 +56,7 @@ def augment(
     if top < 1 or max_per_template < 1:
         raise CorpusError(f"top and max_per_template must be at least 1, got {top} and {max_per_template}")
     table = TemplateTable() if table is None else table
-    written = FingerprintSet()
+    written = FingerprintIndex()
 
     def is_new(turn: Turn) -> bool:
         return written.add(text_fingerprint(f"{turn.intent!r}\0{normalise_text(turn.text)}"))

@@ -18,7 +18,7 @@ from turnwise.core.errors import CorpusError
 from turnwise.core.text import normalise_text
 from turnwise.corpus.slots.template import Template, non_overlapping_slots
 from turnwise.corpus.storage.corpus import Corpus
-from turnwise.corpus.storage.fingerprints import FingerprintIndex, FingerprintSet, text_fingerprint
+from turnwise.corpus.storage.fingerprints import FingerprintIndex, text_fingerprint
 from turnwise.corpus.storage.store import Store
 
 
@@ -62,14 +62,14 @@ class TemplateTable:
     """The distinct templates of a corpus; one that is used with several intents has an entry for each.
 
     Utterances without slots are templates too. Memory holds no texts, only a fingerprint, a number and a count (about
-    50 bytes) of every template and intent; templates with slots are in a temporary database.
+    60 bytes) of every template and intent; templates with slots are in a temporary database.
     """
 
     def __init__(self) -> None:
         self.utterances = 0
         self._numbers = FingerprintIndex()
         self._times = array("I")
-        self._distinct = FingerprintSet()
+        self._distinct = FingerprintIndex()
         self._database = sqlite3.connect("")
         self._database.execute(_TEMPLATE_SCHEMA)
         self._database.create_function("times", 1, self._times.__getitem__)

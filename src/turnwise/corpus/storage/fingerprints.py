@@ -4,6 +4,7 @@ Two of a million different texts share a fingerprint with probability 3·10⁻�
 """
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,14 +13,8 @@ from tempfile import TemporaryFile
 import numpy as np
 import numpy.typing as npt
 
-#: The initial number of places in a table, as a power of two; it doubles when three quarters are taken.
-_INITIAL_BITS = 16
-
-#: Places behind the last home place, for fingerprints whose home is taken: runs of taken places are far shorter.
-_OVERFLOW = 1 << 14
-
-#: Places that are moved at a time when a table grows.
-_MOVE_SIZE = 1 << 20
+#: The recent fingerprints of an index are merged into its sorted ones when they are this many, and this fraction.
+_MIN_RECENT, _RECENT_FRACTION = 1 << 14, 1 / 16
 
 #: Leading bits that select a bucket file. With 64 files, a bucket of a billion fingerprints takes 250 MB of memory.
 _BUCKET_BITS = 6
@@ -32,99 +27,56 @@ def text_fingerprint(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-class FingerprintSet:
-    """A set of fingerprints in 11 to 22 bytes each; a Python set takes 75.
+class FingerprintIndex:
+    """Fingerprints numbered from 0 in the order of their first appearance, in about 20 bytes each.
 
-    The leading bits of a fingerprint are its home place in the table; if that is taken, it gets the next free one
-    (linear probing). So the table is sorted except for short runs, and grows by moving one slice after the other. 0
-    marks a free place.
+    A dictionary takes more than 100. Here it holds the recent fingerprints only; the others are in a sorted array.
     """
 
     def __init__(self) -> None:
-        self._size = 0
-        self._use_columns(_INITIAL_BITS, self._allocate(_INITIAL_BITS))
+        self._recent: dict[int, int] = {}
+        self._keep(np.zeros(0, np.uint64), np.zeros(0, np.uint32))
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._sorted) + len(self._recent)
 
     def add(self, fingerprint: int) -> bool:
-        """Add a fingerprint; return False if it was in the set."""
-        fingerprint = fingerprint or 1
-        place = self._find(fingerprint)
-        if self._table[place]:
-            return False
-        self._insert(place, fingerprint)
-        return True
-
-    def _find(self, fingerprint: int) -> int:
-        """Return the place of a fingerprint, or the free one where it belongs."""
-        table, place = self._table, fingerprint >> self._shift
-        while (current := table[place]) and current != fingerprint:
-            place += 1
-        return place
-
-    def _insert(self, place: int, fingerprint: int) -> None:
-        self._table[place] = fingerprint
-        self._size += 1
-        if self._size >= self._capacity:
-            self._grow()
-
-    def _allocate(self, bits: int) -> list[npt.NDArray[np.generic]]:
-        """Return the columns of an empty table, the fingerprints first."""
-        return [np.zeros((1 << bits) + _OVERFLOW, np.uint64)]
-
-    def _use_columns(self, bits: int, columns: list[npt.NDArray[np.generic]]) -> None:
-        self._columns = columns
-        # reading single numbers from a memoryview is several times faster than from an array
-        self._table = memoryview(self._columns[0])  # type: ignore[arg-type]
-        self._shift = 64 - bits
-        self._capacity = 3 << (bits - 2)
-
-    def _grow(self) -> None:
-        bits = 65 - self._shift
-        old, new = self._columns, self._allocate(bits)
-        first_free = 0  # behind the places that were filled
-        for start, end in _independent_slices(old[0]):
-            taken = start + np.flatnonzero(old[0][start:end])
-            taken = taken[np.argsort(old[0][taken])]
-            homes = (old[0][taken] >> np.uint64(64 - bits)).astype(np.int64)  # type: ignore[operator]
-            steps = np.arange(len(taken))
-            # each gets its home or the place behind its predecessor, whichever is further
-            places = np.maximum(np.maximum.accumulate(homes - steps), first_free) + steps
-            for new_column, old_column in zip(new, old, strict=True):
-                new_column[places] = old_column[taken]
-            first_free = int(places[-1]) + 1 if len(places) else first_free
-        self._use_columns(bits, new)
-
-
-class FingerprintIndex(FingerprintSet):
-    """Fingerprints numbered from 0 in the order of their first appearance, in 16 to 32 bytes each."""
+        """Add a fingerprint; return False if it was there before."""
+        size = len(self)
+        return self.index(fingerprint) == size
 
     def index(self, fingerprint: int) -> int:
         """Return the number of a fingerprint, which is added if it is new."""
-        fingerprint = fingerprint or 1
-        place = self._find(fingerprint)
-        if self._table[place]:
-            return int(self._numbers[place])
-        self._numbers[place] = self._size
-        self._insert(place, fingerprint)
-        return self._size - 1
+        if (known := self._recent.get(fingerprint)) is not None:
+            return known
+        leading = fingerprint >> 48
+        end = self._starts[leading + 1]
+        place = bisect_left(self._sorted, fingerprint, self._starts[leading], end)
+        if place < end and self._sorted[place] == fingerprint:
+            return self._numbers[place]
+        number = self._recent[fingerprint] = len(self)
+        if len(self._recent) >= max(_MIN_RECENT, _RECENT_FRACTION * len(self._sorted)):
+            self._merge_recent()
+        return number
 
-    def _allocate(self, bits: int) -> list[npt.NDArray[np.generic]]:
-        return [*super()._allocate(bits), np.zeros((1 << bits) + _OVERFLOW, np.uint32)]
+    def _merge_recent(self) -> None:
+        recent = np.fromiter(self._recent, np.uint64, len(self._recent))
+        numbers = np.fromiter(self._recent.values(), np.uint32, len(recent))
+        order = np.argsort(recent)
+        known = np.asarray(self._sorted)
+        places = np.searchsorted(known, recent[order])
+        self._keep(
+            np.insert(known, places, recent[order]), np.insert(np.asarray(self._numbers), places, numbers[order])
+        )
+        self._recent.clear()
 
-    def _use_columns(self, bits: int, columns: list[npt.NDArray[np.generic]]) -> None:
-        super()._use_columns(bits, columns)
-        self._numbers = memoryview(columns[1])  # type: ignore[arg-type]
-
-
-def _independent_slices(table: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
-    """Split a table after free places, so that no fingerprint was pushed from its home across a boundary."""
-    starts = [0]
-    while starts[-1] + _MOVE_SIZE < len(table):
-        free = np.flatnonzero(table[starts[-1] : starts[-1] + _MOVE_SIZE] == 0)
-        starts.append(starts[-1] + int(free[-1]))
-    return list(zip(starts, [*starts[1:], len(table)], strict=True))
+    def _keep(self, fingerprints: npt.NDArray[np.uint64], numbers: npt.NDArray[np.uint32]) -> None:
+        # where the fingerprints with each value of their 16 leading bits start
+        leading = np.arange(1, 1 << 16, dtype=np.uint64) << np.uint64(48)
+        self._starts = [0, *np.searchsorted(fingerprints, leading).tolist(), len(fingerprints)]
+        # reading single numbers from a memoryview is several times faster than from an array
+        self._sorted = memoryview(fingerprints)  # type: ignore[arg-type]
+        self._numbers = memoryview(numbers)  # type: ignore[arg-type]
 
 
 class FingerprintBuckets:
