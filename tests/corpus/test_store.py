@@ -23,7 +23,8 @@ from turnwise.corpus.readers.jsonl import to_json
 from turnwise.corpus.storage import rows as rows_module
 from turnwise.corpus.storage import writing as writing_module
 from turnwise.corpus.storage.corpus import Corpus
-from turnwise.corpus.storage.store import Rejection, Store, require_speakers
+from turnwise.corpus.storage.rejections import Rejection
+from turnwise.corpus.storage.store import Store, require_speakers
 from turnwise.corpus.storage.writing import StoreWriter
 
 

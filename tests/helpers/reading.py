@@ -10,7 +10,7 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source.corpus_source import CorpusSource
-from turnwise.corpus.storage.store import Rejection
+from turnwise.corpus.storage.rejections import Rejection
 
 
 def read_directly(

@@ -18,7 +18,7 @@ from turnwise.core.errors import CorpusError, did_you_mean
 from turnwise.corpus.hygiene.holes import HolePolicy
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.encodings import DETECT
-from turnwise.corpus.storage.store import CorpusCounts
+from turnwise.corpus.storage.rejections import CorpusCounts
 
 #: The file, in the folder of a download, with the checksums of all complete files.
 SUMS = "SHA256SUMS"

@@ -22,7 +22,7 @@ from turnwise.corpus.readers.responses import read_candidates
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.corpus.storage.fingerprints import FingerprintBuckets
-from turnwise.corpus.storage.store import Rejection
+from turnwise.corpus.storage.rejections import Rejection
 
 #: DSE takes a pair of consecutive turns if both have more words than this.
 DSE_WORDS = 3

@@ -30,8 +30,8 @@ from turnwise.corpus.hygiene.personal_data import FINDERS
 from turnwise.corpus.hygiene.text_edits import Edit, edit_turn
 from turnwise.corpus.storage.corpus import merge_speakers
 from turnwise.corpus.storage.fingerprints import FingerprintIndex, text_fingerprint
+from turnwise.corpus.storage.rejections import EXCERPT_LENGTH
 from turnwise.corpus.storage.spool import spool
-from turnwise.corpus.storage.store import EXCERPT_LENGTH
 
 #: Returns what remains of a dialogue: itself, changed or not, its parts, or nothing; counts its changes.
 Clean = Callable[[Dialogue, Counter[str]], Sequence[Dialogue]]

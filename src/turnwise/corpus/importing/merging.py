@@ -8,7 +8,8 @@ from typing import Any
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.storage.store import REJECTED, Rejection, Store
+from turnwise.corpus.storage.rejections import Rejection
+from turnwise.corpus.storage.store import REJECTED, Store
 from turnwise.corpus.storage.writing import StoreWriter, provenance
 
 

@@ -18,8 +18,9 @@ from turnwise.corpus.hygiene.steps import MASK, is_mask, make_step, plan_steps
 from turnwise.corpus.importing.splits import SplitPlan
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.storage.rejections import CorpusCounts, Rejection
 from turnwise.corpus.storage.spool import spool
-from turnwise.corpus.storage.store import CorpusCounts, Rejection, Store
+from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import StoreWriter, provenance
 
 #: Distinct rejection reasons that a manifest counts; `rejected.jsonl` has all of them.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.corpus.hygiene.holes import HolePolicy
-from turnwise.corpus.storage.store import EXCERPT_LENGTH, Rejection, RejectionKind
+from turnwise.corpus.storage.rejections import EXCERPT_LENGTH, Rejection, RejectionKind
 
 #: Characters of a rejected row that are masked before it is cut to its excerpt.
 _MASKED_LENGTH = 4_000

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Generator, Iterator
 from typing import Any
 
-from turnwise.corpus.storage.store import EXCERPT_LENGTH
+from turnwise.corpus.storage.rejections import EXCERPT_LENGTH
 
 _WHITESPACE = re.compile(r"[ \t\n\r]*")
 _TOO_DEEP = "the JSON is nested too deeply to be a dialogue"

@@ -12,9 +12,8 @@ A store is a folder:
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,32 +26,6 @@ from turnwise.corpus.storage.rows import dialogues_from_batch
 FORMAT = 1
 MANIFEST = "manifest.json"
 REJECTED = "rejected.jsonl"
-
-#: Characters of the source that a rejection quotes.
-EXCERPT_LENGTH = 200
-
-#: What a rejection concerns.
-RejectionKind = Literal["file", "dialogue", "turn", "slot"]
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """A part of the source that is not in the store, and why."""
-
-    file: str
-    line: int | None
-    kind: RejectionKind
-    reason: str
-    dialogue: str | None = None
-    text: str | None = None
-
-
-@dataclass(slots=True)
-class CorpusCounts:
-    """Dialogues and utterances."""
-
-    dialogues: int = 0
-    utterances: int = 0
 
 
 class Store:

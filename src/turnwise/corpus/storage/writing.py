@@ -13,17 +13,9 @@ from filelock import FileLock, Timeout
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.files import sha256, sync_to_disk
+from turnwise.corpus.storage.rejections import CorpusCounts, Rejection
 from turnwise.corpus.storage.rows import SCHEMA, RowGroupBuilder
-from turnwise.corpus.storage.store import (
-    FORMAT,
-    MANIFEST,
-    REJECTED,
-    CorpusCounts,
-    Rejection,
-    Store,
-    finish_commit,
-    is_store,
-)
+from turnwise.corpus.storage.store import FORMAT, MANIFEST, REJECTED, Store, finish_commit, is_store
 from turnwise.version import __version__
 
 _LOCK = ".lock"

@@ -18,7 +18,8 @@ from turnwise.core.errors import DatasetError
 from turnwise.core.files import sha256
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source.corpus_source import CorpusSource
-from turnwise.corpus.storage.store import Rejection, is_store
+from turnwise.corpus.storage.rejections import Rejection
+from turnwise.corpus.storage.store import is_store
 
 Data = TypeVar("Data")
 Example = TypeVar("Example")

@@ -22,7 +22,8 @@ from turnwise.corpus.readers.shared.fields import require_text
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.slots.template import Template
 from turnwise.corpus.source.corpus_source import CorpusSource
-from turnwise.corpus.storage.store import Rejection, Store, is_store
+from turnwise.corpus.storage.rejections import Rejection
+from turnwise.corpus.storage.store import Store, is_store
 from turnwise.evaluation.datasets.dataset import (
     SPLITS,
     Dataset,

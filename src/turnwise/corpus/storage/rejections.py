@@ -1,0 +1,30 @@
+"""What an import counts and leaves out; for modules that do without pyarrow, which the store needs."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: Characters of the source that a rejection quotes.
+EXCERPT_LENGTH = 200
+
+#: What a rejection concerns.
+RejectionKind = Literal["file", "dialogue", "turn", "slot"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A part of the source that is not in the store, and why."""
+
+    file: str
+    line: int | None
+    kind: RejectionKind
+    reason: str
+    dialogue: str | None = None
+    text: str | None = None
+
+
+@dataclass(slots=True)
+class CorpusCounts:
+    """Dialogues and utterances."""
+
+    dialogues: int = 0
+    utterances: int = 0
