@@ -206,7 +206,7 @@ def bench_startup(
 
     The time ends with the first response. The handler is FastAPI's and calls sentence-transformers.
     """
-    from turnwise.cli.benchmarks.starting import startup_benchmark
+    from turnwise.cli.benchmarks.serving import startup_benchmark
 
     with progress_bar() as progress:
         result = startup_benchmark(model, repeats=repeats, also=also or (), progress=progress)
