@@ -31,8 +31,8 @@ from turnwise.evaluation.datasets.candidates import CandidateData
 from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, MILLISECONDS, Outcome
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.coherence import complete_dialogues, sample_questions
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS, RerankerTask, marked_input
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.loading import ModelUnderTest, with_reranker, wrap_model
 from turnwise.models.reranker import Reranker
 from turnwise.papers.plots import add_plots, mark_map
@@ -265,7 +265,7 @@ def test_an_encoder_alone_is_told_what_it_lacks(data: Path) -> None:
 
 @pytest.fixture(scope="module")
 def reranker(tiny_folder: Callable[[str], Path]) -> Reranker:
-    backbone = Backbone.load(tiny_folder("bert"))
+    backbone = load_backbone(tiny_folder("bert"))
     backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     torch.manual_seed(0)
     tasks: tuple[RerankerTask, ...] = ("selection", "insertion", "deletion", "search")

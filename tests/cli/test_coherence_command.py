@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from turnwise.corpus.storage.corpus import read_corpus
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.coherence import check_corpus
 from turnwise.models.reranker import Reranker
 
@@ -26,7 +26,7 @@ def store(sample_world: Callable[[int], Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def model(tiny_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    backbone = Backbone.load(str(tiny_folder("bert")))
+    backbone = load_backbone(str(tiny_folder("bert")))
     backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     torch.manual_seed(1)
     place = tmp_path_factory.mktemp("coherence") / "reranker"

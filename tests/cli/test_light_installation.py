@@ -13,7 +13,7 @@ import pytest
 
 from turnwise import Encoder
 from turnwise.core.imports import EXTRAS
-from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.export import export
 from turnwise.models.trainable_encoder import TrainableEncoder
 
@@ -49,7 +49,7 @@ def exported(tiny_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> P
     """An ONNX model with random weights."""
     pytest.importorskip("onnxscript")
     folder = tmp_path_factory.mktemp("light") / "onnx"
-    export(TrainableEncoder(Backbone.load(tiny_folder("bert")), normalise=True).eval(), folder)
+    export(TrainableEncoder(load_backbone(tiny_folder("bert")), normalise=True).eval(), folder)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Tiny random models of every family, as folders that `Backbone.load` and `Encoder.load` read.
+"""Tiny random models of every family, as folders that `load_backbone` and `Encoder.load` read.
 
 Weights are large on purpose: with the usual initialisation attention hardly matters, and a test could not see it go
 wrong.
@@ -7,7 +7,7 @@ wrong.
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import nn
 from transformers import (
     AutoModel,
     BertConfig,
+    BertModel,
     DistilBertConfig,
     ElectraConfig,
     GPT2Config,
@@ -30,8 +31,9 @@ from transformers import (
     XLMRobertaConfig,
 )
 
-from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.bert import BertBackbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS, RerankerTask
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.encoder import Encoder
 from turnwise.models.reranker import Reranker
@@ -161,6 +163,12 @@ def save(family: str, folder: Path) -> None:
     tokenizer(family).save_pretrained(folder)
 
 
+def random_bert(**settings: Any) -> BertBackbone:
+    """A BERT with random weights and a vocabulary of 200 tokens, without a tokenizer."""
+    config = BertConfig(vocab_size=200, **{**_SIZES, "num_attention_heads": 2, **settings})
+    return BertBackbone(config.to_dict(), BertModel(config).state_dict(), None)  # type: ignore[arg-type]
+
+
 def sequences(lengths: Sequence[int], seed: int = 0) -> list[Tokens]:
     """Random words; special tokens, padding first of all, are left out."""
     random = np.random.default_rng(seed)
@@ -185,8 +193,8 @@ def make_reranker(
 ) -> Reranker:
     """A re-ranker with heads drawn at random, large enough for scores to differ."""
     torch.manual_seed(seed)
-    backbone = Backbone.load(folder)
+    backbone = load_backbone(folder)
     backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     # marks initialised around one mean would be almost equal
-    nn.init.normal_(backbone.model.get_input_embeddings().weight[-4:], std=0.3)
+    nn.init.normal_(backbone.token_embeddings().weight[-4:], std=0.3)
     return Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in tasks}, max_length).eval()

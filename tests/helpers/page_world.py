@@ -12,8 +12,8 @@ from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import MapComparison, MapUtterance, UtteranceMap
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.encoder import Encoder
 from turnwise.models.reranker import Reranker
 from turnwise.serve.settings import ServeSettings
@@ -104,7 +104,7 @@ def _map(encoder: Encoder, folder: Path) -> None:
 
 
 def _reranker(backbone: Path, folder: Path) -> None:
-    loaded = Backbone.load(str(backbone))
+    loaded = load_backbone(str(backbone))
     loaded.add_tokens((END_OF_TURN, *MARKS.values()))
     torch.manual_seed(1)
     Reranker(loaded, {task: nn.Linear(loaded.hidden, 1) for task in ("selection", "deletion")}).save(folder)

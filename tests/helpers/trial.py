@@ -23,8 +23,8 @@ from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import MapUtterance, UtteranceMap
 from turnwise.assist.responses.responder import Responder
 from turnwise.corpus.synthetic.sample import sample_dialogues
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.reranker import Reranker
 from turnwise.serve.server import Server, listen
 from turnwise.serve.settings import Limits, ServeSettings
@@ -87,7 +87,7 @@ def build_map(place: Path, encoder: Encoder, model: str) -> None:
 
 
 def _reranker(model: Path | str, folder: Path) -> None:
-    backbone = Backbone.load(model)
+    backbone = load_backbone(model)
     backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     with torch.random.fork_rng():
         torch.manual_seed(1)

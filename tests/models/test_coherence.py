@@ -15,7 +15,6 @@ from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import ModelError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import (
     END_OF_TURN,
     MARKS,
@@ -23,6 +22,7 @@ from turnwise.models.backbone.inputs import (
     MarkedInput,
     marked_input,
 )
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.coherence import (
     CoherenceReport,
@@ -267,7 +267,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def reranker(tiny_folder: Callable[[str], Path]) -> Reranker:
-    backbone = Backbone.load(str(tiny_folder("bert")))
+    backbone = load_backbone(str(tiny_folder("bert")))
     backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     torch.manual_seed(1)
     return Reranker(

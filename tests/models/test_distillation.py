@@ -24,7 +24,7 @@ from turnwise.core.errors import MissingPackageError, ModelError
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.writing import write_store
 from turnwise.models import distillation as distilling
-from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import POOLINGS, Pooling
 from turnwise.models.backbone.static_table import STATIC_FILE, StaticTable
@@ -44,7 +44,7 @@ TEXTS = ["book a table please", "where is the hotel", "hello", "a taxi to the tr
 
 def make_encoder(folder: Path, pooling: Pooling = "mean", **more: object) -> Encoder:
     torch.manual_seed(0)
-    return TrainableEncoder(Backbone.load(folder), pooling, **more).eval()  # type: ignore[arg-type]
+    return TrainableEncoder(load_backbone(folder), pooling, **more).eval()  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_conversations_are_truncated_at_the_head_and_ignore_speakers(static: Pat
 def test_a_model_with_roles_and_marks_is_distilled(tiny_folder: Folder, tmp_path: Path) -> None:
     from turnwise.models.backbone.inputs import ROLE_TOKENS
 
-    backbone = Backbone.load(tiny_folder("bert"))
+    backbone = load_backbone(tiny_folder("bert"))
     backbone.add_tokens((*ROLE_TOKENS.values(), "{PLACE}"))
     encoder = TrainableEncoder(backbone, style="roles").eval()
     export(encoder, tmp_path / "out", "static", dimensions=8)
@@ -230,7 +230,7 @@ def test_exported_model_is_evaluated_but_not_trained(
     ):
         train(recipe, read_corpus(sample_world(40)), tmp_path / "model")
     with pytest.raises(ModelError, match=r"a static model.*cannot be trained: use the model"):
-        Backbone.load(static)
+        load_backbone(static)
 
 
 # ---- words of a corpus

@@ -18,8 +18,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Poolin
 from tests.helpers.families import FAMILIES, LONGEST, WORDS
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import ModelError
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.source import POOLINGS, Pooling, locate_model
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import encoder_fingerprint
@@ -63,10 +63,10 @@ def tiny(tiny_folder: Folder) -> Encoder:
 @pytest.fixture
 def speakers(tiny_folder: Folder) -> Encoder:
     """Return an encoder that distinguishes speakers, with different embeddings of the two role tokens."""
-    backbone = Backbone.load(tiny_folder("bert"))
+    backbone = load_backbone(tiny_folder("bert"))
     backbone.add_tokens(tuple(ROLE_TOKENS.values()))
     torch.manual_seed(0)
-    torch.nn.init.normal_(backbone.model.get_input_embeddings().weight[-2:], std=0.3)
+    torch.nn.init.normal_(backbone.token_embeddings().weight[-2:], std=0.3)
     return TrainableEncoder(backbone, style="roles").eval()
 
 
@@ -119,7 +119,7 @@ def test_saved_encoder_loads_in_both_libraries(
     pooling: Pooling, normalise: bool, tiny_folder: Folder, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    encoder = TrainableEncoder(Backbone.load(tiny_folder("bert")), pooling, max_length=20, normalise=normalise).eval()
+    encoder = TrainableEncoder(load_backbone(tiny_folder("bert")), pooling, max_length=20, normalise=normalise).eval()
     texts = [*random_texts(12, longest=40), "a"]
     expected = encoder.encode(texts)
     encoder.save(tmp_path)
@@ -181,7 +181,7 @@ def test_first_last_pooling_cannot_be_saved(tiny_folder: Folder, tmp_path: Path)
 
 def test_transformer_in_a_subfolder_loads(tiny_folder: Folder, tmp_path: Path) -> None:
     """As sentence-transformers wrote them for years."""
-    TrainableEncoder(Backbone.load(tiny_folder("bert")), "cls", max_length=20).save(tmp_path)
+    TrainableEncoder(load_backbone(tiny_folder("bert")), "cls", max_length=20).save(tmp_path)
     inner = tmp_path / "0_Transformer"
     inner.mkdir()
     for path in [
@@ -243,7 +243,7 @@ def test_missing_folder_is_rejected(tmp_path: Path) -> None:
 
 def test_saving_replaces_another_model_completely(tiny_folder: Folder, tmp_path: Path) -> None:
     """A pooler layer of the model that was there before is not read."""
-    TrainableEncoder(Backbone.load(tiny_folder("bert")), "cls-mlp", normalise=True).save(tmp_path)
+    TrainableEncoder(load_backbone(tiny_folder("bert")), "cls-mlp", normalise=True).save(tmp_path)
     plain = Encoder.load(tiny_folder("bert"))
     plain.save(tmp_path)
     again = Encoder.load(tmp_path)
@@ -275,7 +275,7 @@ def test_no_inputs_give_no_vectors(tiny: Encoder) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_vectors_are_float32_whatever_the_weights(dtype: torch.dtype, tiny_folder: Folder) -> None:
-    vectors = TrainableEncoder(Backbone.load(tiny_folder("bert"), dtype)).encode(["hello", "where is it"])
+    vectors = TrainableEncoder(load_backbone(tiny_folder("bert"))).to(dtype).encode(["hello", "where is it"])
     assert vectors.dtype == np.float32
     assert np.isfinite(vectors).all()
 

@@ -28,8 +28,8 @@ from turnwise.core.errors import IntentError, MissingPackageError, ModelError
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.models import export as export_module
 from turnwise.models.backbone import onnx_graph
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.onnx_graph import ONNX_FILE
 from turnwise.models.backbone.source import POOLINGS, Pooling
 from turnwise.models.encoder import Encoder
@@ -51,7 +51,7 @@ def random_texts(count: int, longest: int = 30, seed: int = 0) -> list[str]:
 
 def make_encoder(folder: Path, pooling: Pooling = "mean", normalise: bool = False, **more: object) -> Encoder:
     torch.manual_seed(0)
-    return TrainableEncoder(Backbone.load(folder), pooling, normalise=normalise, **more).eval()  # type: ignore[arg-type]
+    return TrainableEncoder(load_backbone(folder), pooling, normalise=normalise, **more).eval()  # type: ignore[arg-type]
 
 
 class Pair:
@@ -238,10 +238,10 @@ def test_command_writes_int8_that_is_close_and_independent_of_the_batch(tiny_fol
 
 @pytest.mark.full
 def test_turn_style_survives_export(tiny_folder: Folder, tmp_path: Path) -> None:
-    backbone = Backbone.load(tiny_folder("bert"))
+    backbone = load_backbone(tiny_folder("bert"))
     backbone.add_tokens(tuple(ROLE_TOKENS.values()))
     torch.manual_seed(0)
-    torch.nn.init.normal_(backbone.model.get_input_embeddings().weight[-2:], std=0.3)  # equal at first
+    torch.nn.init.normal_(backbone.token_embeddings().weight[-2:], std=0.3)  # equal at first
     pair = Pair(tmp_path / "out", TrainableEncoder(backbone, "cls-mlp", style="roles").eval())
     conversations = [
         [Turn("user", "hello"), Turn("system", "where to")],
@@ -379,7 +379,7 @@ def test_exported_model_cannot_be_trained(exported: Pair, tmp_path: Path) -> Non
     with pytest.raises(IntentError, match="ExportedEncoder cannot be tuned"):
         IntentClassifier(encoder, tuning=TuningSettings(epochs=1)).fit(["a", "b"], ["first", "second"])
     with pytest.raises(ModelError, match="cannot be trained"):
-        Backbone.load(exported.folder)
+        load_backbone(exported.folder)
     assert wrap_model(encoder).trainable is None
     assert wrap_model(encoder).fingerprint
     with pytest.raises(ModelError, match="is already exported"):

@@ -26,8 +26,8 @@ from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import ModelError
 from turnwise.core.model_names import DEFAULT_ENCODER, TURNWISE_RERANKER, TURNWISE_SMALL, TURNWISE_SMALL_INT8
 from turnwise.corpus.overlap.training_data import TrainingData
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.source import load_training_data, locate_model
 from turnwise.models.encoder import Encoder
 from turnwise.models.identity import EncoderIdentity, encoder_fingerprint
@@ -241,7 +241,7 @@ def trained(tiny_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> di
     torch.manual_seed(0)
     encoder = Encoder.load(tiny_folder("bert"), device="cpu", pooling="cls-mlp")
     encoder.normalise, encoder.training_data = True, data
-    backbone = Backbone.load(tiny_folder("bert"))
+    backbone = load_backbone(tiny_folder("bert"))
     backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     reranker = Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in ("selection", "deletion")})
     reranker.training_data = data

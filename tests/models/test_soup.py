@@ -158,7 +158,7 @@ def with_roles(encoder: Encoder) -> Encoder:
 
 def with_heads(encoder: Encoder) -> Encoder:
     other = copy.deepcopy(encoder)
-    other.backbone.model.config.num_attention_heads = 2
+    other.backbone.config.num_attention_heads = 2
     return other
 
 

@@ -19,8 +19,8 @@ from tests.helpers.tiny import backbone, folder, gradients, set_up_run
 from tests.helpers.tiny import corpus as tiny_corpus
 from turnwise.core.dialogue import RIGHT_RESPONSE, SYSTEM, USER, WRONG_RESPONSE, Dialogue, Turn
 from turnwise.core.errors import RecipeError, TurnwiseError
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import Composer
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.reranker import Reranker
 from turnwise.objectives.losses import binary_classification, mark_classification
@@ -82,7 +82,7 @@ def test_softmax_over_marks_has_the_gradient_of_cross_entropy() -> None:
 
 @functools.cache
 def composer() -> Composer:
-    loaded = Backbone.load(backbone())
+    loaded = load_backbone(backbone())
     loaded.add_tokens(MARKS)
     return Composer.of(loaded.tokenizer)
 
@@ -344,7 +344,7 @@ def test_a_dialogue_that_differs_only_in_its_last_turn_is_not_another() -> None:
 
 @functools.cache
 def loaders() -> list[BatchLoader]:
-    loaded = Backbone.load(backbone())
+    loaded = load_backbone(backbone())
     loaded.add_tokens(MARKS)
     texts = tokenise_corpus(TrainingCorpus.of(tiny_corpus(), folder() / "ums-cache"), loaded.tokenizer)
     objectives: dict[str, Objective] = {name: make_objective(name, {}) for name in ("response-selection", *TASKS)}

@@ -12,8 +12,8 @@ from turnwise.assist.conversations.conversations import Conversations
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Turn
 from turnwise.corpus.synthetic.sample import sample_dialogues
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.reranker import Reranker
 from turnwise.serve.settings import ServeSettings
 
@@ -32,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_folder) -> Path:
     Responder.open(str(place / "responses"), encoder).index(dialogues)
     Conversations.open(str(place / "conversations"), encoder).index(dialogues)
     manual_seed(0)
-    backbone = Backbone.load(tiny_folder("bert"))
+    backbone = load_backbone(tiny_folder("bert"))
     backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     Reranker(backbone, {task: nn.Linear(backbone.hidden, 1) for task in ("selection", "deletion")}).eval().save(
         place / "reranker"

@@ -253,7 +253,7 @@ def test_attention_dropout_is_off_by_default(requested: float | None, expected: 
     chosen = replace(SETTINGS, steps=1, attention_dropout=requested)
     fine_tune(own, linear_head(own.hidden, 2, 0.1, 0), examples, loss, settings=chosen, score=lambda *_: 0.0, seed=0)
     assert attention_dropout(own.backbone.model) == expected
-    assert own.backbone.model.config.hidden_dropout_prob == 0.1
+    assert own.backbone.config.hidden_dropout_prob == 0.1
 
 
 def test_inputs_are_truncated(encoder: Encoder) -> None:

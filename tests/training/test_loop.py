@@ -573,9 +573,7 @@ def test_a_batch_of_1024_pairs_at_bert_base_size_fits_in_8_gigabytes(tmp_path: P
     code = """
 import resource, sys, torch
 from transformers import BertConfig, BertModel
-from tests.helpers.tiny import backbone, corpus
-from transformers import AutoTokenizer
-from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.bert import BertBackbone
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.dse import DSE
@@ -583,8 +581,8 @@ from turnwise.objectives.objective import PreparedBatch
 from turnwise.training.passes import BatchPass
 from turnwise.training.step import token_budget
 import numpy as np
-model = BertModel(BertConfig())
-encoder = TrainableEncoder(Backbone(model, AutoTokenizer.from_pretrained(backbone()))).train()
+config = BertConfig()
+encoder = TrainableEncoder(BertBackbone(config.to_dict(), BertModel(config).state_dict(), None), max_length=128).train()
 random = np.random.default_rng(0)
 sequences = [random.integers(5, 1000, max(3, int(random.normal(16.5, 6)))).astype(np.int32) for _ in range(2048)]
 heads = DSE().make_heads(768)

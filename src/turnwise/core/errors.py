@@ -74,3 +74,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     spellings = {each.casefold(): each for each in known}
     close = difflib.get_close_matches(name.casefold(), spellings, n=1, cutoff=0.6)
     return f" Did you mean {spellings[close[0]]}?" if close else ""
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of a library's error message."""
+    return str(error).strip().splitlines()[0]

@@ -28,7 +28,6 @@ import torch
 from scipy import sparse
 from torch import nn
 from torch.nn.functional import embedding_bag, kl_div, normalize
-from transformers import PreTrainedTokenizerFast
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError, ModelError
@@ -36,11 +35,11 @@ from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.exported import ExportedTokenizer
 from turnwise.models.backbone.inputs import tokenise
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import STATIC
 from turnwise.models.backbone.static_table import StaticTable
+from turnwise.models.backbone.tokenizer import FastTokenizer
 from turnwise.models.encoder import EncoderConfig
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.trainable_encoder import TrainableEncoder
@@ -140,22 +139,22 @@ def distil(
         from model2vec.distill.inference import apply_pca, compute_weights
         from model2vec.tokenizer import clean_and_create_vocabulary
         from skeletoken import TokenizerModel
-    config, tokenizer = encoder.backbone.config, encoder.backbone.tokenizer
-    if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise ModelError(f"{config.model_type} has a tokenizer written in Python, which cannot be distilled")
+    tokenizer = getattr(encoder.tokenizer, "backend_tokenizer", None)
+    if tokenizer is None:
+        raise ModelError(f"{encoder.architecture[0]} has a tokenizer written in Python, which cannot be distilled")
     with silence_libraries():
-        original = TokenizerModel.from_transformers_tokenizer(tokenizer).prune_added_tokens()
+        original = TokenizerModel.from_tokenizer(tokenizer).prune_added_tokens()
         extended = clean_and_create_vocabulary(original, list(words), token_remove_regex=_UNUSED)
         tokens = extended.sorted_vocabulary
         vectors = _encode_tokens(encoder, tokens, progress)
         size = min(dimensions or encoder.hidden, encoder.hidden)
         weights = compute_weights(len(tokens), _SIF_COEFFICIENT)[:, None].astype(np.float32)
-        static_tokenizer = ExportedTokenizer.plain(extended.to_tokenizer())
+        static_tokenizer = FastTokenizer.plain(extended.to_tokenizer())
         if texts:
             table = _fit_to_texts(encoder, static_tokenizer, vectors, weights, size, texts, progress)
         else:
             table = apply_pca(vectors, size) * weights
-    folder = Path(str(getattr(config, "name_or_path", "")))
+    folder = Path(encoder.name)
     static = StaticTable(table, static_tokenizer, folder)
     # means do not depend on positions: speakers are lost, and turns are concatenated without a separator
     settings = EncoderConfig(max_length=encoder.max_length, normalise=True)
@@ -200,7 +199,7 @@ def _encode_tokens(encoder: TrainableEncoder, tokens: Sequence[str], progress: P
 
 def _fit_to_texts(
     encoder: TrainableEncoder,
-    tokenizer: ExportedTokenizer,
+    tokenizer: FastTokenizer,
     vectors: Vectors,
     weights: Vectors,
     size: int,
@@ -230,7 +229,7 @@ def _fit_to_texts(
     return fitted
 
 
-def _add_phrases(tokenizer: ExportedTokenizer, phrases: Sequence[str]) -> RaggedTokens:
+def _add_phrases(tokenizer: FastTokenizer, phrases: Sequence[str]) -> RaggedTokens:
     """Add phrases to a tokenizer. Return for each token the rows of the table whose sum is its vector.
 
     They are its own row and, for a phrase, those of its words.

@@ -377,7 +377,7 @@ class Encoder(ABC):
                 f"{folder} is {describe_export(config.exported)}, which runs but cannot be trained or changed: use the "
                 "model that it was exported from"
             )
-        encoder = kind.from_folder(folder, config, device, pooling, for_training=cls is kind)
+        encoder = kind.from_folder(folder, config, device, pooling)
         encoder.set_precision(precision)
         encoder.training_data = load_training_data(folder)
         encoder.name, encoder.origin = str(name), config.origin
@@ -389,13 +389,8 @@ class Encoder(ABC):
 
     @classmethod
     @abstractmethod
-    def from_folder(
-        cls, folder: Path, config: EncoderConfig, device: Any, pooling: Pooling | None, *, for_training: bool
-    ) -> Self:
-        """Load what the folder says about the model itself; for the rest see `load`.
-
-        With `for_training` everything is loaded that training needs, else what encoding needs.
-        """
+    def from_folder(cls, folder: Path, config: EncoderConfig, device: Any, pooling: Pooling | None) -> Self:
+        """Load what the folder says about the model itself; for the rest see `load`."""
 
     def save(self, folder: Path | str, card: str | None = None) -> None:
         """Write a folder that `Encoder.load` reads; `SentenceTransformer(folder)` reads it, too, unless it is ONNX.

@@ -24,11 +24,11 @@ from turnwise.core.files import read_json
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
-from turnwise.models.backbone.exported import ExportedTokenizer
 from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.backbone.onnx_graph import ONNX_FILE, ONNX_INPUTS, ONNX_UNNORMALISED, ONNX_VECTOR, OnnxGraph
 from turnwise.models.backbone.source import DESCRIPTION_FILE, Pooling
 from turnwise.models.backbone.static_table import STATIC_FILE
+from turnwise.models.backbone.tokenizer import FastTokenizer
 from turnwise.models.distillation import DIMENSIONS, distil, silence_libraries
 from turnwise.models.encoder import Encoder, EncoderConfig
 from turnwise.models.exported_encoder import ExportedEncoder
@@ -135,15 +135,15 @@ def _export_graph(
 
                 quantise(path, _graph_inputs(encoder, texts or _calibration_texts()))
         progress(f"exporting: {kind}, comparing", 2, 3)
-        encoder.backbone.config.save_pretrained(temporary)
-        encoder.backbone.tokenizer.save_pretrained(temporary)
+        encoder.backbone.save_configuration(Path(temporary))
+        encoder.backbone.tokenizer.save_pretrained(Path(temporary))
         settings = EncoderConfig(
             pooling=encoder.pooling,
             max_length=encoder.max_length,
             normalise=encoder.normalise,
             style=encoder.style,
         )
-        tokenizer, config = ExportedTokenizer.load(path.parent), read_json(path.with_name("config.json"))
+        tokenizer, config = FastTokenizer.load(path.parent), read_json(path.with_name("config.json"))
         graph = ExportedEncoder(OnnxGraph(path), tokenizer, settings, config, folder)
         graph.training_data, graph.origin = encoder.training_data, encoder.weights_fingerprint()
         difference, cosine = _compare(encoder, graph)
@@ -174,7 +174,7 @@ class _PaddedEncoder(nn.Module):
     def __init__(self, encoder: TrainableEncoder):
         super().__init__()
         self.backbone = copy.deepcopy(encoder.backbone).cpu().float()
-        self.backbone.model.set_attn_implementation("eager")  # plain matrix products, which every runtime supports
+        self.backbone.use_plain_attention()
         self.pooler: PoolerLayer | None = copy.deepcopy(encoder.pooler)
         self.pooling: Pooling = encoder.pooling
         self.normalise = encoder.normalise

@@ -7,12 +7,13 @@ from typing import Any
 from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json, write_json
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.exported import ExportedModel, ExportedTokenizer
+from turnwise.models.backbone.exported import ExportedModel
 from turnwise.models.backbone.inputs import Composer
 from turnwise.models.backbone.onnx_graph import OnnxGraph
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import Pooling
 from turnwise.models.backbone.static_table import UNLIMITED, StaticTable
+from turnwise.models.backbone.tokenizer import FastTokenizer
 from turnwise.models.encoder import Architecture, Encoder, EncoderConfig, Precision, describe_export
 from turnwise.models.identity import digest_model, vocabulary_text
 
@@ -34,7 +35,7 @@ class ExportedEncoder(Encoder):
     def __init__(
         self,
         model: ExportedModel,
-        tokenizer: ExportedTokenizer,
+        tokenizer: FastTokenizer,
         settings: EncoderConfig,
         backbone: dict[str, Any],
         folder: Path,
@@ -53,7 +54,7 @@ class ExportedEncoder(Encoder):
         return self.model.hidden
 
     @property
-    def tokenizer(self) -> ExportedTokenizer:
+    def tokenizer(self) -> FastTokenizer:
         """The tokenizer."""
         return self._tokenizer
 
@@ -101,24 +102,24 @@ class ExportedEncoder(Encoder):
 
     @classmethod
     def from_folder(
-        cls, folder: Path, config: EncoderConfig, device: Any, pooling: Pooling | None, *, for_training: bool
+        cls, folder: Path, config: EncoderConfig, device: Any, pooling: Pooling | None
     ) -> "ExportedEncoder":
         """Load a folder of `turnwise export`, or a static one of model2vec or sentence-transformers."""
         _check_options(folder, config, device, pooling)
         path = folder / config.path
         model: ExportedModel
         if config.exported == "static":
-            tokenizer = ExportedTokenizer.load(path, special_tokens=False)
+            tokenizer = FastTokenizer.load_plain(path)
             model = StaticTable.load(path, tokenizer)
         else:
             model = OnnxGraph.load(path, config.runtime)
-            tokenizer = ExportedTokenizer.load(path)
+            tokenizer = FastTokenizer.load(path)
         backbone = read_json(path / "config.json") if (path / "config.json").is_file() else {}
         return cls(model, tokenizer, config, backbone, folder)
 
     def _save_model(self, folder: Path) -> dict[str, Any]:
         write_json(folder / "config.json", self._backbone)
-        self.tokenizer.save(folder)
+        self.tokenizer.save_pretrained(folder)
         self.model.save(folder, self.normalise)
         settings = {"kind": self.model.kind, "pooling": self.pooling, "max_length": self.max_length}
         return {**settings, "normalise": self.normalise, "origin": self.origin}

@@ -152,7 +152,7 @@ def reranker_fingerprint(reranker: "Reranker") -> str:
     """Return a hash of all that determines a re-ranker's scores: weights, heads, vocabulary, lengths."""
     settings = (sorted(reranker.heads), reranker.max_length, reranker.window)
     backbone = reranker.backbone
-    return digest_model(reranker, repr(settings), backbone.config.to_json_string(), _tokenizer_text(backbone.tokenizer))
+    return digest_model(reranker, repr(settings), backbone.configuration(), _tokenizer_text(backbone.tokenizer))
 
 
 def vocabulary_text(tokenizer: Any) -> str:

@@ -34,6 +34,7 @@ from turnwise.models.backbone.inputs import (
     selection_input,
     tokenise,
 )
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.modules import arrange_weights, choose_device, evaluation_mode
 from turnwise.models.backbone.ragged import Tokens, token_batches
 from turnwise.models.backbone.source import (
@@ -218,7 +219,7 @@ class Reranker(nn.Module):
                 f"'{TURNWISE_RERANKER}'"
             )
         settings = read_json(folder / DESCRIPTION_FILE)
-        backbone = Backbone.load(folder)
+        backbone = load_backbone(folder)
         backbone.tokenizer.truncation_side = "right"  # 'left' is for a CrossEncoder: an encoder made of this cuts ends
         weights = load_file(folder / _HEADS_FILE)
         heads: dict[RerankerTask, nn.Linear] = {}

@@ -5,6 +5,7 @@ and the losses regained (Wortsman et al., 2022, 'Robust fine-tuning of zero-shot
 """
 
 import copy
+import json
 from typing import Any, TypeVar
 
 import torch
@@ -107,7 +108,7 @@ def _differing_weights(first: TrainableEncoder | Reranker, second: TrainableEnco
 
 def _differing_config_keys(first: TrainableEncoder | Reranker, second: TrainableEncoder | Reranker) -> list[str]:
     """Return the configuration keys that change what equal weights compute, such as the number of attention heads."""
-    ours, theirs = (model.backbone.model.config.to_dict() for model in (first, second))
+    ours, theirs = (json.loads(model.backbone.configuration()) for model in (first, second))
     keys = [
         key
         for key in sorted(ours.keys() | theirs.keys())

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -12,21 +12,16 @@ from torch import nn
 
 from turnwise.core.errors import ModelError
 from turnwise.core.files import write_json
-from turnwise.core.imports import without_garbage_collection
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.bert import BertBackbone
+from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import AnyTokenizer, TurnStyle
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.modules import PoolerLayer, arrange_weights, choose_device, evaluation_mode, pool
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import Pooling, write_dense, write_modules
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Architecture, Encoder, EncoderConfig
 from turnwise.models.identity import digest_model, vocabulary_text
-
-if TYPE_CHECKING:
-    from turnwise.models.backbone.backbone import Backbone
-
-    AnyBackbone = Backbone | BertBackbone
 
 #: Tokens of one forward pass on a CPU, and at most on a GPU, where its states take an eighth of the memory.
 _CPU_TOKENS, _GPU_TOKENS = 4096, 262_144
@@ -35,16 +30,14 @@ _CPU_TOKENS, _GPU_TOKENS = 4096, 262_144
 class TrainableEncoder(Encoder, nn.Module):
     """An encoder with weights; see `Encoder` for its other attributes.
 
-    `Encoder.load` reads a BERT for a CPU without transformers (`BertBackbone`). It encodes as it is; the first use of
-    `backbone`, as for training or saving, imports transformers and takes the same weights over.
-
     Attributes:
+        backbone: the transformer.
         pooler: SimCSE's layer for the pooling 'cls-mlp'.
     """
 
     def __init__(
         self,
-        backbone: "AnyBackbone",
+        backbone: Backbone,
         pooling: Pooling = "mean",
         max_length: int | None = None,
         normalise: bool = False,
@@ -53,45 +46,32 @@ class TrainableEncoder(Encoder, nn.Module):
         nn.Module.__init__(self)
         longest = min(max_length or backbone.max_length, backbone.max_length)
         Encoder.__init__(self, pooling, longest, normalise, style)
-        self._modules["backbone"] = backbone  # which `backbone` replaces when it is used
+        self.backbone = backbone
         self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" else None
-
-    @property
-    def backbone(self) -> "Backbone":
-        """The transformer, in training and evaluation mode, on every device."""
-        backbone = self._modules["backbone"]
-        if isinstance(backbone, BertBackbone):
-            backbone = self._modules["backbone"] = backbone.to_transformers()
-        return cast("Backbone", backbone)
-
-    @property
-    def _runner(self) -> "AnyBackbone":
-        """The backbone as it is: enough to encode on a CPU."""
-        return cast("AnyBackbone", self._modules["backbone"])
 
     @property
     def hidden(self) -> int:
         """The size of a vector."""
-        return self._runner.hidden
+        return self.backbone.hidden
 
     @property
     def tokenizer(self) -> AnyTokenizer:
         """The tokenizer."""
-        return self._runner.tokenizer
+        return self.backbone.tokenizer
 
     @property
     def device(self) -> str:
         """The device of the weights."""
-        return str(self._runner.device)
+        return str(self.backbone.device)
 
     @property
     def architecture(self) -> Architecture:
         """The type, layers and hidden units of the backbone."""
-        return self._runner.architecture
+        return self.backbone.architecture
 
     def configuration(self) -> str:
         """Return the configuration of the backbone, for fingerprints."""
-        return self._runner.configuration()
+        return self.backbone.configuration()
 
     def digest(self, *texts: str) -> str:
         """Return a hash of all weights and of texts."""
@@ -99,21 +79,14 @@ class TrainableEncoder(Encoder, nn.Module):
 
     def weights_fingerprint(self) -> str:
         """Return a hash of weights and vocabulary; see `Encoder`."""
-        weights = digest_model(self._runner, self.architecture[0], vocabulary_text(self.tokenizer))
+        weights = digest_model(self.backbone, self.architecture[0], vocabulary_text(self.tokenizer))
         return digest_model(None, weights, digest_model(self.pooler))
-
-    def train(self, mode: bool = True) -> Self:
-        """Set training or evaluation mode; for training, the transformer is loaded, which has dropout."""
-        if mode:
-            self.backbone  # noqa: B018
-        return super().train(mode)
 
     # ---- encoding
 
     def forward(self, stream: TokenStream) -> torch.Tensor:
         """Return vectors (sequences, hidden) in input order."""
-        backbone = self._runner if self._runner.device.type == "cpu" else self.backbone
-        states = backbone(stream, "first-last" if self.pooling == "first-last" else "last")
+        states = self.backbone(stream, "first-last" if self.pooling == "first-last" else "last")
         vectors = pool(states, stream, self.pooling)
         return vectors if self.pooler is None else self.pooler(vectors)
 
@@ -126,13 +99,13 @@ class TrainableEncoder(Encoder, nn.Module):
 
     def _compute(self, batch: RaggedTokens) -> torch.Tensor:
         """Return vectors (sequences, hidden) on the device, in 32 bits."""
-        device, dtype = self._runner.device.type, getattr(torch, self.precision)
+        device, dtype = self.backbone.device.type, getattr(torch, self.precision)
         with torch.inference_mode(), torch.autocast(device, dtype, enabled=self.precision != "float32"):
             vectors: torch.Tensor = self(TokenStream.of(batch)).float()
         return vectors
 
     def _encode_batches(self, batches: Iterable[RaggedTokens], normalise: bool) -> Iterator[Vectors]:
-        if self._runner.device.type != "cuda":
+        if self.backbone.device.type != "cuda":
             yield from super()._encode_batches(batches, normalise)
             return
         # vectors are copied while the GPU runs the next batch
@@ -152,7 +125,7 @@ class TrainableEncoder(Encoder, nn.Module):
 
     @property
     def _batch_tokens(self) -> int:
-        return default_batch_tokens(self._runner)
+        return default_batch_tokens(self.backbone)
 
     # ---- loading and saving
 
@@ -163,12 +136,10 @@ class TrainableEncoder(Encoder, nn.Module):
         config: EncoderConfig,
         device: str | torch.device | None,
         pooling: Pooling | None,
-        *,
-        for_training: bool,
     ) -> "TrainableEncoder":
         """Load the transformer and its pooling."""
         chosen = choose_device(device)
-        backbone = _load_backbone(folder / config.path, with_transformers=for_training or chosen.type != "cpu")
+        backbone = load_backbone(folder / config.path)
         arrange_weights(backbone.model, chosen)
         encoder = cls(backbone, pooling or config.pooling, config.max_length, config.normalise, config.style)
         if encoder.pooler is not None and config.dense:
@@ -200,17 +171,6 @@ class TrainableEncoder(Encoder, nn.Module):
         return {}
 
 
-def _load_backbone(folder: Path, *, with_transformers: bool) -> "AnyBackbone":
-    """Load a backbone, with transformers if requested or necessary."""
-    backbone = None if with_transformers else BertBackbone.load(folder)
-    if backbone is not None:
-        return backbone
-    with without_garbage_collection():
-        from turnwise.models.backbone.backbone import Backbone
-
-    return Backbone.load(folder)
-
-
 def _wait(copy: torch.Tensor, copied: torch.cuda.Event) -> Vectors:
     """Return a copy on the host when it is complete."""
     copied.synchronize()
@@ -218,7 +178,7 @@ def _wait(copy: torch.Tensor, copied: torch.cuda.Event) -> Vectors:
     return vectors
 
 
-def default_batch_tokens(backbone: "AnyBackbone") -> int:
+def default_batch_tokens(backbone: Backbone) -> int:
     """Return how many tokens one forward pass has by default."""
     if backbone.device.type == "cpu":
         return _CPU_TOKENS

@@ -223,7 +223,7 @@ class TokenPass(_Pass):
     ) -> dict[int, Tensor]:
         """Return the sum of the loss over a chunk's items, for each objective that has sequences in it."""
         backbone = self._encoder.backbone
-        embeddings = backbone.model.get_input_embeddings()
+        embeddings = backbone.token_embeddings()
         sums = {int(owner): torch.zeros((), device=backbone.device) for owner in np.unique(owners)}
         first = parts[0]
         assert isinstance(first.objective, TokenObjective)

@@ -143,7 +143,7 @@ def _make_heads(objective: Objective, encoder: TrainableEncoder, folder: Path) -
         if isinstance(head, LanguageHead):
             config = encoder.backbone.config
             epsilon = float(getattr(config, "layer_norm_eps", None) or getattr(config, "norm_eps", None) or 1e-12)
-            vocabulary = len(word_embeddings(encoder.backbone.model.get_input_embeddings(), encoder.hidden))
+            vocabulary = len(word_embeddings(encoder.backbone.token_embeddings(), encoder.hidden))
             head.start(vocabulary, read_language_head(folder), epsilon)
     return heads.to(encoder.backbone.device)
 

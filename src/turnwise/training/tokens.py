@@ -13,12 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.corpus.storage.fingerprints import FingerprintBuckets, FingerprintIndex, text_fingerprint
-from turnwise.models.backbone.inputs import tokenise
+from turnwise.models.backbone.inputs import AnyTokenizer, tokenise
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
 from turnwise.objectives.objective import Rewriter
 from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release
@@ -123,7 +122,7 @@ class RewrittenTokens(_TokenisedTexts):
 
 def tokenise_corpus(
     corpus: TrainingCorpus,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     progress: Progress = silent,
     rewriter: Rewriter | None = None,
 ) -> TokenTable:
@@ -159,7 +158,7 @@ def tokenise_corpus(
 class _TextWriter:
     """Tokenises texts and writes them."""
 
-    def __init__(self, folder: Path, tokenizer: PreTrainedTokenizerBase, stack: contextlib.ExitStack):
+    def __init__(self, folder: Path, tokenizer: AnyTokenizer, stack: contextlib.ExitStack):
         self._tokenizer = tokenizer
         self._length = 0
         self._file = stack.enter_context((folder / "tokens.bin").open("wb"))
@@ -195,7 +194,7 @@ def _write_frequencies(folder: Path, buckets: FingerprintBuckets) -> None:
 
 
 def _tokenise_rewritten(
-    corpus: TrainingCorpus, tokenizer: PreTrainedTokenizerBase, progress: Progress, rewriter: Rewriter
+    corpus: TrainingCorpus, tokenizer: AnyTokenizer, progress: Progress, rewriter: Rewriter
 ) -> RewrittenTokens:
     """Tokenise the rewritten texts of turns; of each distinct one, a fingerprint is held in memory."""
     name = f"{rewriter.__module__}.{rewriter.__qualname__}"

@@ -25,8 +25,8 @@ from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.evaluation_protocols import PROTOCOLS
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.coherence import CoherenceQuestion, coherence, complete_dialogues, sample_questions
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS, Composer, MarkedInput
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.loading import wrap_model
 from turnwise.models.reranker import Reranker
@@ -271,7 +271,7 @@ def test_data_without_another_dialogue_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def reranker(tiny_folder: Callable[[str], Path]) -> Reranker:
-    backbone = Backbone.load(str(tiny_folder("bert")))
+    backbone = load_backbone(str(tiny_folder("bert")))
     backbone.add_tokens((END_OF_TURN, *MARKS.values()))
     torch.manual_seed(1)
     return Reranker(

@@ -30,8 +30,8 @@ from turnwise.evaluation.tasks.intents import (
     sample_few_shot,
     sample_few_shot_runs,
 )
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import load_model, postprocess_model, wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
@@ -310,7 +310,7 @@ def test_a_turn_with_slots_has_the_vector_of_its_text(tiny_folder: Callable[[str
     rows = [slotted("good morning to you all my friends", "one", ("time", 5, 12)), slotted("a parcel", "two")]
     Encoder.load(tiny_folder("bert"), device="cpu").save(tmp_path / "model")
     (tmp_path / "words.txt").write_text("good 1 0\nmorning 0 1\nparcel 1 2\nto 3 1\nyou 0 2\nfriends 5 5\n")
-    backbone = Backbone.load(tiny_folder("bert"))
+    backbone = load_backbone(tiny_folder("bert"))
     backbone.add_tokens(tuple(ROLE_TOKENS.values()))
     ours = load_model(str(tmp_path / "model"))
     models = [

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.helpers.families import BUCKETED, UNPADDED, sequences
+from tests.helpers.families import BUCKETED, UNPADDED, random_bert, sequences
 from turnwise.core.errors import ModelError
 from turnwise.models.backbone.attention import TILE_SIZES, TRITON
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.graphs import PaddedStream, round_up
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.stream import TokenStream
 
 Folder = Callable[[str], Path]
@@ -28,7 +29,7 @@ LENGTHS = (7, 40, 1, 12, 7, 3, 25, 1, 40, 12, 7, 33, 2)
 
 def load(folder: Path, *, graphs: bool, tiled: bool = False) -> Backbone:
     torch.manual_seed(0)
-    backbone = Backbone.load(folder).to(DEVICE).train()
+    backbone = load_backbone(folder).to(DEVICE).train()
     backbone.set_dropout(0.0, 0.0)
     backbone._use_tiles = lambda: tiled  # type: ignore[method-assign]
     if graphs:
@@ -61,24 +62,20 @@ def test_padding_changes_no_state_and_no_gradient(family: str, tiny_folder: Fold
 
 @pytest.mark.skipif(not TRITON, reason="no Triton: the tile kernel needs it")
 def test_padding_for_the_tile_kernel_with_segments_and_a_long_sequence() -> None:
-    from transformers import BertConfig, BertModel
-
-    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "num_hidden_layers": 2}
     plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     parts = [np.arange(1, length + 1, dtype=np.int32) for length in (*LENGTHS, TILE_SIZES[-1] + 5)]
     segments = [np.arange(len(part), dtype=np.int32) % 2 for part in parts]
     results = []
     for graphs in (False, True):
         torch.manual_seed(0)
-        config = BertConfig(vocab_size=200, **sizes, **plain)
-        backbone = Backbone(BertModel(config, add_pooling_layer=False), None).to(DEVICE).train()  # type: ignore[arg-type]
+        backbone = random_bert(**plain).to(DEVICE).train()
         if graphs:
             backbone._use_tiles = lambda: True  # type: ignore[method-assign]
             backbone.use_graphs()
         stream = TokenStream.of(parts, segments)
         results.append([states_and_gradients(backbone, stream) for _ in range(3)])
         if graphs and DEVICE.type == "cuda":
-            assert backbone.captured_graphs == 1
+            assert backbone._graphs[0].captured == 1
     for actual, expected in zip(results[1], results[0], strict=True):
         assert_same(actual, expected)
 
@@ -163,7 +160,7 @@ def test_copy_runs_as_usual(tiny_folder: Folder) -> None:
 
 
 def test_bucketed_family_has_no_graphs(tiny_folder: Folder) -> None:
-    backbone = Backbone.load(tiny_folder(BUCKETED[0]))
+    backbone = load_backbone(tiny_folder(BUCKETED[0]))
     assert not backbone.supports_graphs
     with pytest.raises(ModelError, match="cuda_graphs=false"):
         backbone.use_graphs()
@@ -172,12 +169,8 @@ def test_bucketed_family_has_no_graphs(tiny_folder: Folder) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: nothing is captured")
 def test_replays_equal_normal_runs_with_dropout() -> None:
     """A captured size has the random numbers that it had before it was captured, and a seed decides them."""
-    from transformers import BertConfig, BertModel
-
-    sizes = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96, "num_hidden_layers": 2}
     torch.manual_seed(0)
-    backbone = Backbone(BertModel(BertConfig(vocab_size=200, **sizes), add_pooling_layer=False), None)  # type: ignore[arg-type]
-    backbone.to(DEVICE).train()
+    backbone = random_bert(hidden_size=64).to(DEVICE).train()
     backbone.use_graphs()
     stream = TokenStream.of([np.arange(1, length + 1, dtype=np.int32) for length in LENGTHS])
     results = []
@@ -187,7 +180,7 @@ def test_replays_equal_normal_runs_with_dropout() -> None:
             if value.grad is not None:
                 value.grad.zero_()
         results.append(states_and_gradients(backbone, stream))
-    assert backbone.captured_graphs == 1
+    assert backbone._graphs[0].captured == 1
     assert_same(results[2], results[0])
     assert_same(results[3], results[1])
     assert_same(results[4], results[0])
@@ -196,11 +189,7 @@ def test_replays_equal_normal_runs_with_dropout() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: nothing is captured")
 def test_backward_pass_must_follow_its_forward_pass() -> None:
-    from transformers import BertConfig, BertModel
-
-    sizes = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96, "num_hidden_layers": 1}
-    backbone = Backbone(BertModel(BertConfig(vocab_size=200, **sizes), add_pooling_layer=False), None)  # type: ignore[arg-type]
-    backbone.to(DEVICE).train()
+    backbone = random_bert(hidden_size=64, num_hidden_layers=1).to(DEVICE).train()
     backbone.use_graphs()
     stream = TokenStream.of([np.arange(1, length + 1, dtype=np.int32) for length in LENGTHS])
     for _ in range(2):

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.families import FAMILIES, sequences, tokenizer
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer, role_of, tokenise
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens
 
 Folder = Callable[[str], Path]
@@ -37,7 +37,7 @@ ROBERTA = Composer.of(tokenizer("roberta"))
 
 @pytest.fixture(scope="module")
 def roles(tiny_folder: Folder) -> Composer:
-    backbone = Backbone.load(tiny_folder("bert"))
+    backbone = load_backbone(tiny_folder("bert"))
     backbone.add_tokens(tuple(ROLE_TOKENS.values()))
     return Composer.of(backbone.tokenizer, "roles")
 
@@ -138,7 +138,7 @@ def test_roles_history_names_every_speaker(roles: Composer, tiny_folder: Folder)
 
 
 def test_role_token_in_a_text_is_one_token(tiny_folder: Folder) -> None:
-    backbone = Backbone.load(tiny_folder("bert"))
+    backbone = load_backbone(tiny_folder("bert"))
     backbone.add_tokens(tuple(ROLE_TOKENS.values()))
     (actual,) = tokenise(backbone.tokenizer, ["[SYS] hello [USR] yes"])
     named = Composer.of(backbone.tokenizer, "roles").roles

@@ -15,7 +15,7 @@ from turnwise.core.errors import ModelError, RecipeError
 from turnwise.corpus.storage.corpus import Corpus, read_corpus
 from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.backbone import backbone as backbone_module
-from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
@@ -99,7 +99,7 @@ def test_kept_layers_survive_saving(family: str, tiny_folder: Folder, tmp_path: 
 def test_more_layers_than_present_are_rejected(family: str, more: int, tiny_folder: Folder) -> None:
     depth = DEPTH.get(family, 2)
     count = depth + 1 if more == 1 else more
-    backbone = Backbone.load(tiny_folder(family))
+    backbone = load_backbone(tiny_folder(family))
     with pytest.raises(ModelError, match=f"layers={count}: .* has {depth} here, keep 1 to {depth}"):
         backbone.keep_layers(count)
     assert backbone.layers == depth
@@ -107,7 +107,7 @@ def test_more_layers_than_present_are_rejected(family: str, more: int, tiny_fold
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_single_layer_is_first_and_last(family: str, tiny_folder: Folder) -> None:
-    backbone = Backbone.load(tiny_folder(family)).eval()
+    backbone = load_backbone(tiny_folder(family)).eval()
     backbone.keep_layers(1)
     stream = TokenStream.of(sequences(LENGTHS))
     with torch.no_grad():

@@ -16,6 +16,7 @@ from tests.helpers.families import FAMILIES, sequences
 from turnwise.models.backbone import backbone as module
 from turnwise.models.backbone.attention import StreamShape, attention_at
 from turnwise.models.backbone.backbone import BERT_LIKE, Backbone
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.modules import arrange_weights, choose_device
 from turnwise.models.backbone.stream import TokenStream
 
@@ -28,7 +29,7 @@ PLACES = np.array([0, 1, 3, 8, 9, 10, 14, 23, 30, 34, 37, 60])
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_states_at_positions_equal_the_full_pass(family: str, tiny_folder: Folder) -> None:
-    backbone = Backbone.load(tiny_folder(family)).eval()
+    backbone = load_backbone(tiny_folder(family)).eval()
     parts = sequences(LENGTHS)
     stream = TokenStream.of(parts, [(part % 2).astype("int32") for part in parts])
     with torch.no_grad():
@@ -45,7 +46,7 @@ def test_partial_last_layer_is_used_for_bert_like_families(
             module, "_last_layer_at", lambda *given, family=family: called.append(family) or whole(*given)
         )
         with torch.no_grad():
-            Backbone.load(tiny_folder(family)).eval().states_at(TokenStream.of(sequences(LENGTHS)), PLACES)
+            load_backbone(tiny_folder(family)).eval().states_at(TokenStream.of(sequences(LENGTHS)), PLACES)
     assert called == [family for family in FAMILIES if family in BERT_LIKE]
     assert set(called) >= {"bert", "electra", "roberta"}
 
@@ -67,13 +68,13 @@ _LOADED: dict[Path, Backbone] = {}
 def loaded(folder: Path) -> Backbone:
     """Loaded once for all of hypothesis' examples."""
     if folder not in _LOADED:
-        _LOADED[folder] = Backbone.load(folder).eval()
+        _LOADED[folder] = load_backbone(folder).eval()
     return _LOADED[folder]
 
 
 @pytest.mark.parametrize("family", ["bert", "electra"])
 def test_gradients_equal_the_full_pass(family: str, tiny_folder: Folder) -> None:
-    short, whole = Backbone.load(tiny_folder(family)).train(), Backbone.load(tiny_folder(family)).train()
+    short, whole = load_backbone(tiny_folder(family)).train(), load_backbone(tiny_folder(family)).train()
     stream = TokenStream.of(sequences(LENGTHS))
     short.states_at(stream, PLACES).square().sum().backward()
     whole(stream)[PLACES].square().sum().backward()
@@ -86,7 +87,7 @@ def test_gradients_equal_the_full_pass(family: str, tiny_folder: Folder) -> None
 
 
 def test_dropout_on_attention_weights_of_the_last_layer(tiny_folder: Folder) -> None:
-    backbone = Backbone.load(tiny_folder("bert"))
+    backbone = load_backbone(tiny_folder("bert"))
     backbone.set_dropout(0.0, 0.0)
     backbone.layer_list()[-1].attention.self.dropout.p = 0.5
     stream = TokenStream.of(sequences(LENGTHS))
@@ -103,7 +104,7 @@ def test_decoder_attends_to_earlier_tokens_only(tiny_folder: Folder, tmp_path: P
     shutil.copytree(tiny_folder("bert"), folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "is_decoder": True, "use_cache": False}))
-    backbone, usual = Backbone.load(folder).eval(), Backbone.load(tiny_folder("bert")).eval()
+    backbone, usual = load_backbone(folder).eval(), load_backbone(tiny_folder("bert")).eval()
     stream = TokenStream.of(sequences(LENGTHS))
     with torch.no_grad():
         states = backbone.states_at(stream, PLACES)
@@ -128,7 +129,7 @@ def test_varlen_kernel_gives_the_same() -> None:
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_column_major_weights_are_equal(family: str, tiny_folder: Folder) -> None:
-    usual, other = Backbone.load(tiny_folder(family)).eval(), Backbone.load(tiny_folder(family)).eval()
+    usual, other = load_backbone(tiny_folder(family)).eval(), load_backbone(tiny_folder(family)).eval()
     arrange_weights(other.model, choose_device("cpu"))
     for mine, own in zip(other.parameters(), usual.parameters(), strict=True):
         assert torch.equal(mine, own)

@@ -18,8 +18,9 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel, T5ForConditional
 from tests.helpers.families import FAMILIES, LONGEST, config, plain_model, sequences, tokenizer
 from turnwise.core.errors import ModelError
 from turnwise.core.model_names import TURNWISE_RERANKER, TURNWISE_SMALL, TURNWISE_SMALL_INT8
-from turnwise.models.backbone.backbone import Backbone, attention_dropout
+from turnwise.models.backbone.bert import BertBackbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.source import check_model_folder, locate_model
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
@@ -100,20 +101,20 @@ def test_hugging_face_id_is_located_in_the_cache(
 # ---- rejected folders
 
 
-@pytest.mark.parametrize("load", [check_model_folder, Backbone.load])
+@pytest.mark.parametrize("load", [check_model_folder, load_backbone])
 def test_folder_without_a_configuration_is_rejected(load: Callable[[Path], Any], tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no config\.json"):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("load", [check_model_folder, Backbone.load])
+@pytest.mark.parametrize("load", [check_model_folder, load_backbone])
 def test_folder_without_weights_is_rejected(load: Callable[[Path], Any], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match="holds no weights"):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("load", [locate_model, Backbone.load])
+@pytest.mark.parametrize("load", [locate_model, load_backbone])
 def test_missing_folder_is_rejected(load: Callable[[Path], Any], tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="does not exist"):
         load(tmp_path / "missing")
@@ -133,18 +134,18 @@ def test_pickles_are_rejected_with_a_conversion_command(tiny_folder: Folder, tmp
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"pickle \(pytorch_model\.bin\).*convert it once") as caught:
-        Backbone.load(folder)
+        load_backbone(folder)
     code = str(caught.value).partition('python -c "')[2].removesuffix('"')
     exec(compile(code, "conversion", "exec"), {})
     stream = TokenStream.of(sequences([5]))
     with torch.no_grad():
-        assert_close(Backbone.load(folder).eval()(stream), Backbone.load(tiny_folder("bert")).eval()(stream))
+        assert_close(load_backbone(folder).eval()(stream), load_backbone(tiny_folder("bert")).eval()(stream))
 
 
 def test_unknown_id_offline_is_one_clear_error() -> None:
     """One line that names the model; nothing tried to reach the network."""
     with pytest.raises(ModelError, match="someone/no-such-model") as caught:
-        Backbone.load("someone/no-such-model")
+        load_backbone("someone/no-such-model")
     assert "\n" not in str(caught.value)
     error: BaseException | None = caught.value
     chain = []
@@ -159,7 +160,7 @@ def test_unknown_model_type_is_rejected(tiny_folder: Folder, tmp_path: Path) -> 
     shutil.copytree(tiny_folder("bert"), folder)
     (folder / "config.json").write_text(json.dumps({"model_type": "no-such-architecture"}))
     with pytest.raises(ModelError, match="cannot load the model"):
-        Backbone.load(folder)
+        load_backbone(folder)
 
 
 def test_damaged_weights_are_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def test_damaged_weights_are_rejected(tiny_folder: Folder, tmp_path: Path) -> No
     shutil.copytree(tiny_folder("bert"), folder)
     (folder / "model.safetensors").write_bytes(b"not a tensor")
     with pytest.raises(ModelError, match="cannot load the model"):
-        Backbone.load(folder)
+        load_backbone(folder)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -176,7 +177,7 @@ def test_folder_without_a_tokenizer_is_rejected(family: str, tiny_folder: Folder
     folder = tmp_path / family
     shutil.copytree(tiny_folder(family), folder, ignore=shutil.ignore_patterns("tokenizer*"))
     with pytest.raises(ModelError, match="holds no tokenizer"):
-        Backbone.load(folder)
+        load_backbone(folder)
 
 
 def test_weights_of_another_model_are_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_weights_of_another_model_are_rejected(tiny_folder: Folder, tmp_path: Pa
     shutil.copytree(tiny_folder("bert"), folder)
     shutil.copy(tiny_folder("distilbert") / "model.safetensors", folder / "model.safetensors")
     with pytest.raises(ModelError, match=r"do not fit its configuration \(\d+ are missing"):
-        Backbone.load(folder)
+        load_backbone(folder)
 
 
 def test_weights_of_another_size_are_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_weights_of_another_size_are_rejected(tiny_folder: Folder, tmp_path: Pat
     settings = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**settings, "vocab_size": 99}))
     with pytest.raises(ModelError, match=r"do not fit its configuration .*embeddings\.word_embeddings\.weight"):
-        Backbone.load(folder)
+        load_backbone(folder)
 
 
 def test_a_masked_language_model_without_a_pooler_is_a_backbone(tiny_folder: Folder, tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ def test_a_masked_language_model_without_a_pooler_is_a_backbone(tiny_folder: Fol
     AutoModelForMaskedLM.from_pretrained(tiny_folder("bert")).save_pretrained(folder)
     stream = TokenStream.of(sequences([5]))
     with torch.no_grad():
-        assert_close(Backbone.load(folder).eval()(stream), Backbone.load(tiny_folder("bert")).eval()(stream))
+        assert_close(load_backbone(folder).eval()(stream), load_backbone(tiny_folder("bert")).eval()(stream))
 
 
 def test_full_t5_gives_its_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
@@ -213,7 +214,7 @@ def test_full_t5_gives_its_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
     T5ForConditionalGeneration.from_pretrained(tiny_folder("t5")).save_pretrained(folder)
     stream = TokenStream.of(sequences([5]))
     with torch.no_grad():
-        assert_close(Backbone.load(folder).eval()(stream), Backbone.load(tiny_folder("t5")).eval()(stream))
+        assert_close(load_backbone(folder).eval()(stream), load_backbone(tiny_folder("t5")).eval()(stream))
 
 
 # ---- what a backbone says of itself
@@ -221,26 +222,29 @@ def test_full_t5_gives_its_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sizes(family: str, tiny_folder: Folder) -> None:
-    backbone = Backbone.load(tiny_folder(family))
+    backbone = load_backbone(tiny_folder(family))
     assert backbone.hidden == 32
     assert backbone.layers == (3 if family == "modernbert" else 2)
     assert all(sum(parameter.numel() for parameter in layer.parameters()) > 1000 for layer in backbone.layer_list())
     assert sum(parameter.numel() for parameter in backbone.embeddings().parameters()) > 0
-    assert backbone.model.dtype == torch.float32
+    assert next(backbone.parameters()).dtype == torch.float32
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "t5"])  # which knows no end
 def test_max_length_is_bounded_by_positions(family: str, tiny_folder: Folder) -> None:
     """RoBERTa's and MPNet's positions start behind the padding id, so two of their embeddings serve no token."""
-    backbone = Backbone.load(tiny_folder(family)).eval()
-    backbone.tokenizer.model_max_length = 10**9
+    backbone = load_backbone(tiny_folder(family)).eval()
+    if isinstance(backbone, BertBackbone):
+        backbone.tokenizer.settings["model_max_length"] = None
+    else:
+        backbone.tokenizer.model_max_length = 10**9
     assert backbone.max_length == LONGEST
     with torch.no_grad():
         assert backbone(TokenStream.of(sequences([LONGEST]))).isfinite().all()
 
 
 def test_max_length_is_bounded_by_the_tokenizer(tiny_folder: Folder) -> None:
-    backbone = Backbone.load(tiny_folder("roberta"))
+    backbone = load_backbone(tiny_folder("roberta"))
     backbone.tokenizer.model_max_length = 17
     assert backbone.max_length == 17
 
@@ -250,15 +254,15 @@ def test_max_length_is_bounded_by_the_tokenizer(tiny_folder: Folder) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_added_tokens_get_embeddings_only(family: str, tiny_folder: Folder) -> None:
-    backbone = Backbone.load(tiny_folder(family)).eval()
+    backbone = load_backbone(tiny_folder(family)).eval()
     stream = TokenStream.of(sequences([4, 9]))
     with torch.no_grad():
         before = backbone(stream)
     size = len(backbone.tokenizer)
     backbone.add_tokens(tuple(ROLE_TOKENS.values()))
-    rows = backbone.model.get_input_embeddings().weight
+    rows = backbone.token_embeddings().weight
     assert len(backbone.tokenizer) == size + 2
-    assert len(rows) == size + 2 == backbone.model.config.vocab_size
+    assert len(rows) == size + 2 == backbone.config.vocab_size
     assert_close(rows[size:], rows[:size].mean(0).expand(2, -1), atol=1e-3, rtol=0)
     with torch.no_grad():
         assert_close(backbone(stream), before)
@@ -266,11 +270,11 @@ def test_added_tokens_get_embeddings_only(family: str, tiny_folder: Folder) -> N
 
 
 def test_tokens_are_added_once(tiny_folder: Folder) -> None:
-    backbone = Backbone.load(tiny_folder("bert"))
+    backbone = load_backbone(tiny_folder("bert"))
     backbone.add_tokens(("[SYS]",))
-    rows = backbone.model.get_input_embeddings().weight.clone()
+    rows = backbone.token_embeddings().weight.clone()
     backbone.add_tokens(("[SYS]",))
-    assert torch.equal(backbone.model.get_input_embeddings().weight, rows)
+    assert torch.equal(backbone.token_embeddings().weight, rows)
     backbone.add_tokens(("[USR]",))
     kinds = [backbone.tokenizer.convert_tokens_to_ids(token) for token in ("[SYS]", "[USR]")]
     assert kinds == [len(tokenizer("bert")), len(tokenizer("bert")) + 1]
@@ -308,22 +312,22 @@ def dropouts(model: PreTrainedModel) -> dict[str, float]:
 def test_set_dropout_equals_the_configuration(
     family: str, hidden: float | None, attention: float | None, tiny_folder: Folder
 ) -> None:
-    backbone = Backbone.load(tiny_folder(family))
+    backbone = load_backbone(tiny_folder(family))
     backbone.set_dropout(hidden, attention)
     settings = config(family)
     for value, names in zip((hidden, attention), DROPOUTS[family], strict=True):
         for name in names:
             setattr(settings, name, value or 0.0)
-            assert getattr(backbone.model.config, name) == (value or 0.0)
+            assert getattr(backbone.config, name) == (value or 0.0)
     expected = dropouts(plain_model(settings))
     assert {0.3 if hidden else 0.0, 0.2 if attention else 0.0} == set(expected.values())
     assert dropouts(backbone.model) == expected
-    assert attention_dropout(backbone.model) == (attention or 0.0)
+    assert backbone.attention_dropout == (attention or 0.0)
 
 
 def test_set_dropout_distinguishes_kinds_in_t5(tiny_folder: Folder) -> None:
     """Its configuration has one number for both; its code has not."""
-    backbone = Backbone.load(tiny_folder("t5"))
+    backbone = load_backbone(tiny_folder("t5"))
     backbone.set_dropout(0.3, 0.2)
     probabilities = dropouts(backbone.model)
     assert {value for name, value in probabilities.items() if name.endswith("SelfAttention.dropout")} == {0.2}
@@ -332,7 +336,7 @@ def test_set_dropout_distinguishes_kinds_in_t5(tiny_folder: Folder) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_hidden_dropout_applies_in_training_only(family: str, tiny_folder: Folder) -> None:
-    backbone = Backbone.load(tiny_folder(family))
+    backbone = load_backbone(tiny_folder(family))
     stream = TokenStream.of(sequences((6, 20)))
     with torch.no_grad():
         whole = backbone.eval()(stream)

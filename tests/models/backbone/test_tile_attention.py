@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +15,12 @@ from torch import nn
 
 pytest.importorskip("triton", reason="no Triton: the kernel needs it (it comes with the extra 'dev' on Linux)")
 
+from tests.helpers.families import random_bert
+from turnwise.core.errors import ModelError
 from turnwise.models.backbone import tile_attention as kernels
 from turnwise.models.backbone.attention import TILE_SIZES, StreamShape, plan_tiles, smallest_tile, unpadded_attention
 from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.stream import TokenStream
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -168,18 +173,8 @@ def test_double_precision_scalars_do_not_spread(kernel: str) -> None:
 
 
 def bert(tiled: bool) -> Backbone:
-    from transformers import BertConfig, BertModel
-
     torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 32,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "vocab_size": 200,
-    }
-    plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    backbone = Backbone(BertModel(BertConfig(**sizes, **plain), add_pooling_layer=False), None)  # type: ignore[arg-type]
+    backbone = random_bert(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     backbone._use_tiles = lambda: tiled  # type: ignore[method-assign]
     return backbone.to(DEVICE).train()
 
@@ -216,18 +211,6 @@ def test_compiled_model_is_one_graph_for_any_number_of_tokens(monkeypatch: pytes
     assert counters["stats"]["unique_graphs"] == 1
 
 
-def test_bucketed_family_cannot_be_compiled() -> None:
-    from transformers import MPNetConfig, MPNetModel
-
-    from turnwise.core.errors import ModelError
-
-    sizes = {
-        "hidden_size": 32,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "num_hidden_layers": 1,
-        "vocab_size": 50,
-    }
-    backbone = Backbone(MPNetModel(MPNetConfig(**sizes)), None)  # type: ignore[arg-type]
+def test_bucketed_family_cannot_be_compiled(tiny_folder: Callable[[str], Path]) -> None:
     with pytest.raises(ModelError, match="compile=false"):
-        backbone.compile()
+        load_backbone(tiny_folder("mpnet")).compile()

@@ -11,9 +11,9 @@ from torch.testing import assert_close
 from transformers import PreTrainedModel
 
 from tests.helpers.families import BUCKETED, FAMILIES, LOCAL, UNPADDED, plain_model, sequences
-from turnwise.core.errors import ModelError
 from turnwise.models.backbone.attention import StreamShape, unpadded_attention
 from turnwise.models.backbone.backbone import Backbone
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.backbone.stream import TokenStream
 
@@ -66,8 +66,8 @@ def test_tiny_models_attend(family: str, tiny_folder: Folder) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_states_equal_the_padded_forward(family: str, tiny_folder: Folder) -> None:
     folder = tiny_folder(family)
-    backbone = Backbone.load(folder).eval()
-    assert backbone.execution == ("unpadded" if family in UNPADDED else "buckets")
+    backbone = load_backbone(folder).eval()
+    assert backbone.unpadded == (family in UNPADDED)
     parts = sequences(LENGTHS)
     with torch.no_grad():
         assert_same(streamed(backbone, parts), padded(plain_model(folder), parts))
@@ -76,7 +76,7 @@ def test_states_equal_the_padded_forward(family: str, tiny_folder: Folder) -> No
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradients_equal_the_padded_forward(family: str, tiny_folder: Folder) -> None:
     folder = tiny_folder(family)
-    backbone, own = Backbone.load(folder).train(), plain_model(folder).train()
+    backbone, own = load_backbone(folder).train(), plain_model(folder).train()
     parts = sequences(LENGTHS, seed=1)
     backbone(TokenStream.of(parts)).square().sum().backward()
     torch.cat(padded(own, parts)).square().sum().backward()
@@ -96,19 +96,18 @@ def test_gradients_equal_the_padded_forward(family: str, tiny_folder: Folder) ->
 @pytest.mark.parametrize("family", ["bert", "electra"])
 def test_segments_reach_the_model(family: str, tiny_folder: Folder) -> None:
     folder = tiny_folder(family)
-    backbone, own = Backbone.load(folder).eval(), plain_model(folder)
+    backbone, own = load_backbone(folder).eval(), plain_model(folder)
     parts = sequences(LENGTHS, seed=2)
     segments = [(part % 2).astype("int32") for part in parts]
     with torch.no_grad():
         actual = streamed(backbone, parts, segments)
         assert_same(actual, padded(own, parts, segments))
-        assert_same(streamed(Backbone.load(folder, execution="buckets").eval(), parts, segments), actual)
         assert not torch.allclose(actual[1], streamed(backbone, parts)[1], atol=1e-2)
 
 
 @pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "distilbert", "modernbert", "gpt2", "mpnet", "t5"])
 def test_segments_are_ignored_where_the_model_has_none(family: str, tiny_folder: Folder) -> None:
-    backbone = Backbone.load(tiny_folder(family)).eval()
+    backbone = load_backbone(tiny_folder(family)).eval()
     parts = sequences((3, 9))
     with torch.no_grad():
         assert_same(
@@ -130,7 +129,7 @@ _LOADED: dict[Path, tuple[Backbone, PreTrainedModel]] = {}
 def loaded(folder: Path) -> tuple[Backbone, PreTrainedModel]:
     """A backbone and the plain model, loaded once for all of hypothesis' examples."""
     if folder not in _LOADED:
-        _LOADED[folder] = Backbone.load(folder).eval(), plain_model(folder)
+        _LOADED[folder] = load_backbone(folder).eval(), plain_model(folder)
     return _LOADED[folder]
 
 
@@ -143,20 +142,9 @@ def test_local_attention_around_the_edge_of_its_window(length: int, tiny_folder:
         assert_same(streamed(backbone, parts), padded(own, parts))
 
 
-@pytest.mark.parametrize("family", UNPADDED)
-def test_buckets_equal_unpadded(family: str, tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnwise.models.backbone.backbone.BUCKET_TOKENS", 90)  # several buckets, with padding in them
-    folder = tiny_folder(family)
-    buckets = Backbone.load(folder, execution="buckets").eval()
-    assert buckets.execution == "buckets"
-    parts = sequences(LENGTHS, seed=3)
-    with torch.no_grad():
-        assert_same(streamed(buckets, parts), streamed(Backbone.load(folder).eval(), parts))
-
-
 @pytest.mark.parametrize("family", BUCKETED)
 def test_small_buckets_equal_a_large_one(family: str, tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone = Backbone.load(tiny_folder(family)).eval()
+    backbone = load_backbone(tiny_folder(family)).eval()
     parts = sequences(LENGTHS, seed=4)
     with torch.no_grad():
         large = streamed(backbone, parts)
@@ -164,16 +152,10 @@ def test_small_buckets_equal_a_large_one(family: str, tiny_folder: Folder, monke
         assert_same(streamed(backbone, parts), large)
 
 
-@pytest.mark.parametrize("family", BUCKETED)
-def test_family_without_unpadded_support_is_rejected(family: str, tiny_folder: Folder) -> None:
-    with pytest.raises(ModelError, match=f"{family} cannot run unpadded.*use 'buckets'"):
-        Backbone.load(tiny_folder(family), execution="unpadded")
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_dropout_on_attention_weights_only(family: str, tiny_folder: Folder) -> None:
     """In training it makes two calls differ, the seed brings the same back, and evaluation knows nothing of it."""
-    backbone = Backbone.load(tiny_folder(family))
+    backbone = load_backbone(tiny_folder(family))
     stream = TokenStream.of(sequences((6, 6, 20)))
     with torch.no_grad():
         whole = backbone.eval()(stream)
@@ -190,7 +172,7 @@ def test_dropout_on_attention_weights_only(family: str, tiny_folder: Folder) -> 
 
 def test_attention_dropout_of_a_single_token_keeps_or_drops_it(tiny_folder: Folder) -> None:
     """A token that sees only itself has attention weight 1, dropped or scaled per head, never mixed with others."""
-    backbone = Backbone.load(tiny_folder("bert"))
+    backbone = load_backbone(tiny_folder("bert"))
     backbone.set_dropout(0.0, 0.5)
     backbone.train()
     part = sequences((1,))[0]

@@ -15,8 +15,8 @@ from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.corpus.synthetic.sample_sets import RESPONSE_DIALOGUES
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, candidates_from_store
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import END_OF_TURN
+from turnwise.models.backbone.load import load_backbone
 from turnwise.models.reranker import Reranker, pair_text
 from turnwise.version import describe_environment
 
@@ -85,6 +85,6 @@ def _read_requests(data: Path | None, contexts: int) -> tuple[str, list[tuple[tu
 def _save_untrained(model: str, out: Path) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        backbone = Backbone.load(model)
+        backbone = load_backbone(model)
         backbone.add_tokens((END_OF_TURN,))
         Reranker(backbone, {"selection": torch.nn.Linear(backbone.hidden, 1)}).save(out)

@@ -23,7 +23,6 @@ from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import StoreWriter
-from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.source import locate_model
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.dse import DSE
@@ -138,7 +137,9 @@ def _random_backbone(shape: str, model: str, out: Path) -> Path:
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        TrainableEncoder(Backbone(BertModel(config), tokenizer)).save(out)
+        BertModel(config).save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    TrainableEncoder.load(out, device="cpu").save(out)
     return out
 
 

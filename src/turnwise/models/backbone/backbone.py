@@ -1,47 +1,32 @@
-"""The backbone: a Hugging Face encoder that runs over a stream of tokens, and the pooling of its token states.
+"""The backbone: a transformer that runs over a stream of tokens and returns their states in stream order.
 
-Where the model's own code lets attention be replaced and accepts positions (BERT, RoBERTa, DistilBERT, ELECTRA,
-ModernBERT, GPT-2 and their variants), the whole stream is one row of tokens and nothing is padded. Where it computes
-with the row's length (the relative positions of T5 and MPNet), sequences run in buckets of similar length under a
-budget of tokens. Either way token states are returned as one flat tensor in stream order.
+`BertBackbone` (`bert`) is turnwise's own BERT, `TransformersBackbone` any other model of transformers; `load_backbone`
+(`load`) chooses by the configuration in the model's folder.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import (
-    AttentionInterface,
-    AutoConfig,
-    AutoModel,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    T5EncoderModel,
-)
-from transformers.masking_utils import AttentionMaskInterface
 
 from turnwise.core.errors import ModelError
-from turnwise.core.files import reset_permissions, write_json
+from turnwise.core.files import write_json
 from turnwise.models.backbone.attention import (
     HEAD_SIZES,
     TILE_SIZES,
     TRITON,
     StreamShape,
     attention_at,
-    unpadded_attention,
 )
 from turnwise.models.backbone.graphs import PaddedStream, StreamGraphs
+from turnwise.models.backbone.inputs import AnyTokenizer
 from turnwise.models.backbone.modules import Layers
-from turnwise.models.backbone.source import check_model_folder, locate_model
 from turnwise.models.backbone.stream import TokenStream, to_device
-
-#: The name under which the models of transformers find the attention over streams.
-UNPADDED = "turnwise_unpadded"
 
 #: Families whose code runs over a flat stream, and their first position (None: the one after the padding id).
 UNPADDED_FAMILIES: dict[str, int | None] = {
@@ -55,8 +40,6 @@ BERT_LIKE = ("bert", "electra", "roberta", "xlm-roberta", "camembert")
 #: Tokens of a padded bucket, for families that cannot run unpadded.
 BUCKET_TOKENS = 4096
 
-Execution = Literal["unpadded", "buckets"]
-
 #: The names of the two kinds of dropout in configurations; T5's `dropout_rate` is one number for both.
 _HIDDEN_DROPOUT = (
     *("hidden_dropout_prob", "dropout", "resid_pdrop", "embd_pdrop", "mlp_dropout", "embedding_dropout"),
@@ -65,62 +48,53 @@ _HIDDEN_DROPOUT = (
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
 
 
-class Backbone(nn.Module):
-    """A Hugging Face encoder and its tokenizer."""
+class Backbone(nn.Module, ABC):
+    """A transformer and its tokenizer.
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, execution: Execution | None = None):
+    Attributes:
+        model: the network.
+        tokenizer: the tokenizer.
+        config: the configuration, with the attributes of transformers' configurations.
+        unpadded: whether the network runs over a stream, or else over padded buckets of similar length.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: AnyTokenizer, config: Any, *, unpadded: bool):
         super().__init__()
-        family = model.config.model_type
-        supported = family in UNPADDED_FAMILIES
-        if execution == "unpadded" and not supported:
-            raise ModelError(f"{family} cannot run unpadded: its code needs rows of one length; use 'buckets'")
-        self.execution: Execution = execution or ("unpadded" if supported else "buckets")
-        self.model = model
-        self.tokenizer = tokenizer
-        padded_attention = "eager" if family == "mpnet" else "sdpa"
-        model.set_attn_implementation(UNPADDED if self.execution == "unpadded" else padded_attention)
+        self.model: Any = model
+        self.tokenizer: AnyTokenizer = tokenizer
+        self.config = config
+        self.unpadded = unpadded
 
-    @classmethod
-    def load(
-        cls, name: str | Path, dtype: torch.dtype = torch.float32, execution: Execution | None = None
-    ) -> "Backbone":
-        """Load a packaged model, a folder, or a Hugging Face id; weights are read from safetensors only.
+    # ---- what the kinds of backbones have of their own
 
-        Weights are converted to `dtype`, in whatever precision they are stored. The offline variables of transformers
-        (`HF_HUB_OFFLINE=1`) are honoured.
-        """
-        folder = locate_model(name)
-        check_model_folder(folder)
-        try:
-            config = AutoConfig.from_pretrained(folder)
-            kind: Any = T5EncoderModel if config.model_type in ("t5", "mt5") else AutoModel
-            options = {"use_safetensors": True, "ignore_mismatched_sizes": True, "output_loading_info": True}
-            model, report = kind.from_pretrained(folder, config=config, dtype=dtype, **options)
-            tokenizer = AutoTokenizer.from_pretrained(folder)
-        except (OSError, ValueError, SafetensorError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise ModelError(f"cannot load the model {str(name)!r}: {reason}") from error
-        # transformers initialises these at random and continues
-        random = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
-        unexpected = sorted(key for key in random if not key.startswith("pooler."))
-        if unexpected:
-            raise ModelError(
-                f"cannot load the model {str(name)!r}: its weights do not fit its configuration "
-                f"({len(unexpected)} are missing or of another size, {unexpected[0]} among them)"
-            )
-        # the pooler is unused and often missing; with zeros instead of random numbers a model is the same at every load
-        for key in random:
-            nn.init.zeros_(model.get_parameter(key))
-        return cls(model, tokenizer, execution)
-
-    @property
-    def config(self) -> Any:
-        """The transformers configuration."""
-        return self.model.config
-
+    @abstractmethod
     def configuration(self) -> str:
         """Return the configuration as JSON, for fingerprints."""
-        return str(self.config.to_json_string())
+
+    @abstractmethod
+    def save_configuration(self, folder: Path) -> None:
+        """Write `config.json`."""
+
+    @abstractmethod
+    def token_embeddings(self) -> nn.Module:
+        """Return the table of token embeddings."""
+
+    @abstractmethod
+    def add_tokens(self, tokens: tuple[str, ...]) -> None:
+        """Add special tokens such as [SYS]; their embeddings are sampled around the mean of the others."""
+
+    @abstractmethod
+    def _save_model(self, folder: Path) -> None:
+        """Write the configuration and the weights."""
+
+    @abstractmethod
+    def _run_model(self, model: Any, layers: Layers, **inputs: Any) -> Tensor:
+        """Return the states (rows, tokens, hidden) that the network, or its compiled form, computes."""
+
+    def use_plain_attention(self) -> None:
+        """Compute the attention of padded rows by plain matrix products, which every ONNX runtime supports."""
+
+    # ---- sizes and settings
 
     @property
     def hidden(self) -> int:
@@ -140,26 +114,26 @@ class Backbone(nn.Module):
     def layer_list(self) -> nn.ModuleList:
         """Return the transformer layers, the lowest first."""
         for module in self.model.modules():
-            if isinstance(module, nn.ModuleList) and len(module) == self.model.config.num_hidden_layers:
+            if isinstance(module, nn.ModuleList) and len(module) == self.config.num_hidden_layers:
                 return module
-        raise ModelError(f"cannot find the transformer layers of {self.model.config.model_type}")
+        raise ModelError(f"cannot find the transformer layers of {self.config.model_type}")
 
     def keep_layers(self, count: int) -> None:
         """Remove all transformer layers except the lowest `count`."""
         layers = self.layer_list()
         if not 1 <= count <= len(layers):
             raise ModelError(
-                f"layers={count}: {self.model.config.model_type} has {len(layers)} here, keep 1 to {len(layers)}"
+                f"layers={count}: {self.config.model_type} has {len(layers)} here, keep 1 to {len(layers)}"
             )
         del layers[count:]
-        self.model.config.num_hidden_layers = count
-        if getattr(self.model.config, "layer_types", None):  # ModernBERT: one name per layer
-            self.model.config.layer_types = self.model.config.layer_types[:count]
+        self.config.num_hidden_layers = count
+        if getattr(self.config, "layer_types", None):  # ModernBERT: one name per layer
+            self.config.layer_types = self.config.layer_types[:count]
 
     def embeddings(self) -> nn.Module:
         """Return the module that turns tokens and positions into the first states."""
         embeddings = getattr(self.model, "embeddings", None)
-        return embeddings if isinstance(embeddings, nn.Module) else self.model.get_input_embeddings()
+        return embeddings if isinstance(embeddings, nn.Module) else self.token_embeddings()
 
     def set_dropout(self, hidden: float | None, attention: float | None) -> None:
         """Set the dropout on hidden states, on attention weights, or both; None leaves it unchanged."""
@@ -176,13 +150,19 @@ class Backbone(nn.Module):
                     setattr(module, name, value)
         for value, names in ((hidden, _HIDDEN_DROPOUT), (attention, _ATTENTION_DROPOUT)):
             for name in names:
-                if value is not None and hasattr(self.model.config, name):
-                    setattr(self.model.config, name, value)
+                if value is not None and hasattr(self.config, name):
+                    setattr(self.config, name, value)
 
     def _drops_attention(self, path: str) -> bool:
         if path.endswith("attention.dropout"):
-            return bool(self.model.config.model_type != "mpnet")  # which has it after the attention
+            return bool(self.config.model_type != "mpnet")  # which has it after the attention
         return path.endswith(("attention.self.dropout", "attention.attn.dropout", "attn_dropout"))
+
+    @property
+    def attention_dropout(self) -> float:
+        """The dropout on attention weights."""
+        values = [getattr(self.config, name, None) for name in _ATTENTION_DROPOUT]
+        return float(next((value for value in values if value is not None), 0.0))
 
     @property
     def has_segments(self) -> bool:
@@ -202,19 +182,12 @@ class Backbone(nn.Module):
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
-        return self.model.device
-
-    def add_tokens(self, tokens: tuple[str, ...]) -> None:
-        """Add special tokens such as [SYS]; their embeddings are sampled around the mean of the others."""
-        special: dict[str, Any] = {"additional_special_tokens": list(tokens)}
-        if self.tokenizer.add_special_tokens(special, replace_extra_special_tokens=False):
-            self.model.resize_token_embeddings(len(self.tokenizer), mean_resizing=True)
+        device: torch.device = next(self.model.parameters()).device
+        return device
 
     def save_transformer(self, folder: Path, max_length: int) -> None:
         """Write the model, the tokenizer and the maximum length, as sentence-transformers reads them."""
-        self.model.save_pretrained(folder)
-        for path in folder.glob("*.safetensors"):
-            reset_permissions(path)
+        self._save_model(folder)
         self.tokenizer.save_pretrained(folder)
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
 
@@ -224,7 +197,7 @@ class Backbone(nn.Module):
         It is compiled as one graph, for any number of tokens. Other streams, and everything outside training, run
         uncompiled. `settings` are passed to `torch.compile`.
         """
-        if self.execution != "unpadded":
+        if not self.unpadded:
             raise ModelError(f"{self.config.model_type} runs in buckets, which cannot be compiled: set compile=false")
         # in __dict__, so that the compiled module and its parameters do not count as submodules
         self.__dict__["_compiled"] = torch.compile(self.model, **{"dynamic": True, "fullgraph": True, **settings})
@@ -235,7 +208,7 @@ class Backbone(nn.Module):
         Applies to streams in the host's memory, and in training mode, or else outside it. Sequences that are too long
         for the tile kernel run separately. Call it after the model has moved to its device, and after `compile`.
         """
-        if self.execution != "unpadded":
+        if not self.unpadded:
             raise ModelError(
                 f"{self.config.model_type} runs in buckets, which CUDA graphs cannot replay: set cuda_graphs=false"
             )
@@ -254,17 +227,11 @@ class Backbone(nn.Module):
     @property
     def supports_graphs(self) -> bool:
         """Whether `use_graphs` has something to replay: the model runs unpadded, by the tile kernel on a GPU."""
-        return self.execution == "unpadded" and self._use_tiles()
-
-    @property
-    def captured_graphs(self) -> int:
-        """The number of stream sizes that are replayed as CUDA graphs."""
-        graphs, _ = self.__dict__.get("_graphs", (None, False))
-        return 0 if graphs is None else graphs.captured
+        return self.unpadded and self._use_tiles()
 
     def forward(self, stream: TokenStream, layers: Layers = "last") -> Tensor:
         """Return token states (tokens, hidden) in stream order."""
-        if self.execution == "buckets":
+        if not self.unpadded:
             return self._buckets(stream.to(self.device), layers)
         graphs, in_training = self.__dict__.get("_graphs", (None, False))
         if self.training != in_training or layers != "last" or stream.ids.device.type != "cpu":
@@ -281,9 +248,9 @@ class Backbone(nn.Module):
 
     def states_at(self, stream: TokenStream, positions: npt.NDArray[np.int64]) -> Tensor:
         """Return the states (positions, hidden) at ascending positions, cheaper than `forward` for BERT-like layers."""
-        config = self.model.config
+        config = self.config
         rows = torch.from_numpy(positions).to(self.device)
-        if self.execution == "buckets" or config.model_type not in BERT_LIKE or config.is_decoder:
+        if not self.unpadded or config.model_type not in BERT_LIKE or config.is_decoder:
             return torch.as_tensor(self(stream)[rows])
         counts = np.diff(np.searchsorted(positions, stream.starts().numpy()))
         stream = stream.to(self.device)
@@ -309,19 +276,14 @@ class Backbone(nn.Module):
             # explicit: RoBERTa's own code would take a padding token in a text for the end of the text
             row = torch.arange(ids.shape[1], device=ids.device) + self._first_position
             positions = {"position_ids": row[None].expand_as(ids)}
-        return self._states(layers, input_ids=ids, attention_mask=mask, **positions, **self._segments(segments, ids))
+        return self._run_model(
+            self.model, layers, input_ids=ids, attention_mask=mask, **positions, **self._segments(segments, ids)
+        )
 
     @property
     def _first_position(self) -> int:
         first = UNPADDED_FAMILIES[self.config.model_type]
         return int(self.config.pad_token_id) + 1 if first is None else first
-
-    def _states(self, layers: Layers, **inputs: Any) -> Tensor:
-        if layers == "last":
-            return torch.as_tensor(self.model(**inputs).last_hidden_state)
-        output = self.model(**inputs, output_hidden_states=True)
-        # hidden state 0 is the embeddings
-        return torch.as_tensor((output.hidden_states[1] + output.last_hidden_state) / 2)
 
     def _run_stream(self, stream: TokenStream, layers: Layers, graphs: StreamGraphs | None = None) -> Tensor:
         """Run a stream unpadded, or padded by graphs."""
@@ -342,8 +304,8 @@ class Backbone(nn.Module):
         if compiled is not None and self.training and layers == "last" and shape.tiles is not None:
             # a model's numbers (scales, dropout) are constants; torch would treat them as variables, and trace again
             with torch._dynamo.config.patch(specialize_float=True):
-                return torch.as_tensor(compiled(**inputs, stream_shape=shape).last_hidden_state)[0]
-        return self._states(layers, **inputs, stream_shape=shape)[0]
+                return self._run_model(compiled, layers, **inputs, stream_shape=shape)[0]
+        return self._run_model(self.model, layers, **inputs, stream_shape=shape)[0]
 
     def _flatten(self, stream: TokenStream) -> tuple[dict[str, Tensor], StreamShape]:
         """Return the stream as one row of tokens (1, tokens), and its shape."""
@@ -360,8 +322,11 @@ class Backbone(nn.Module):
         """Return whether the varlen kernel applies: half precision on CUDA, and no dropout on attention weights."""
         if self.device.type != "cuda":
             return False
-        half = torch.is_autocast_enabled("cuda") or self.model.dtype in (torch.bfloat16, torch.float16)
-        return half and not (self.training and attention_dropout(self.model) > 0)
+        half = torch.is_autocast_enabled("cuda") or self.token_embeddings().weight.dtype in (
+            torch.bfloat16,
+            torch.float16,
+        )
+        return half and not (self.training and self.attention_dropout > 0)
 
     def _buckets(self, stream: TokenStream, layers: Layers) -> Tensor:
         starts = stream.starts().tolist()
@@ -385,10 +350,14 @@ class Backbone(nn.Module):
         return {"token_type_ids": torch.zeros_like(ids) if segments is None else segments}
 
 
-def attention_dropout(model: PreTrainedModel) -> float:
-    """Return the configured dropout on attention weights."""
-    values = [getattr(model.config, name, None) for name in _ATTENTION_DROPOUT]
-    return float(next((value for value in values if value is not None), 0.0))
+def check_weights(name: str, missing: Sequence[str]) -> None:
+    """Raise a ModelError if a checkpoint lacks weights, or has them in another size; only a pooler may be missing."""
+    needed = sorted(key for key in missing if not key.startswith("pooler."))
+    if needed:
+        raise ModelError(
+            f"cannot load the model {name!r}: its weights do not fit its configuration "
+            f"({len(needed)} are missing or of another size, {needed[0]} among them)"
+        )
 
 
 def _last_layer_at(
@@ -417,11 +386,3 @@ def _last_layer_at(
     )
     output: Tensor = layer.feed_forward_chunk(layer.attention.output(attended.flatten(1), selected))
     return output
-
-
-def _no_mask(*_: Any, **__: Any) -> None:
-    """Build no attention mask: the stream's shape replaces it."""
-
-
-AttentionInterface.register(UNPADDED, unpadded_attention)
-AttentionMaskInterface.register(UNPADDED, _no_mask)

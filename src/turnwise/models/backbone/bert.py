@@ -1,40 +1,53 @@
-"""BERT without transformers, to encode on a CPU.
+"""BERT over a stream of tokens: for training and encoding, without transformers.
 
-Importing transformers takes several times as long as reading the weights of a small model. `BertBackbone` needs torch
-and the tokenizers library only, and gives the token states of `Backbone`. Its parameters have the names of
-transformers, so that a `Backbone` can take them over when something else is needed: training, saving, a GPU.
+Importing transformers takes several times as long as loading a small model. Names of parameters, `config.json` and
+saved files are those of transformers.
 """
 
 import json
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor, nn
+from torch.distributions import MultivariateNormal, constraints
 from torch.nn.functional import gelu
 
-from turnwise.core.files import read_json
-from turnwise.core.imports import without_garbage_collection
+from turnwise.core.files import read_json, write_tensors
 from turnwise.models.backbone.attention import StreamShape, unpadded_attention
-from turnwise.models.backbone.exported import ExportedTokenizer
+from turnwise.models.backbone.backbone import Backbone, check_weights
 from turnwise.models.backbone.modules import Layers
-from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.backbone.tokenizer import BERT_TOKENS, TOKENIZER_FILE, FastTokenizer
 
-if TYPE_CHECKING:
-    from turnwise.models.backbone.backbone import Backbone
+#: The settings of a configuration, with the values that transformers gives to those that are missing.
+_DEFAULTS: dict[str, Any] = {
+    "add_cross_attention": False,
+    "attention_probs_dropout_prob": 0.1,
+    "bos_token_id": None,
+    "classifier_dropout": None,
+    "eos_token_id": None,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "hidden_size": 768,
+    "initializer_range": 0.02,
+    "intermediate_size": 3072,
+    "is_decoder": False,
+    "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "pad_token_id": 0,
+    "tie_word_embeddings": True,
+    "type_vocab_size": 2,
+    "use_cache": True,
+    "vocab_size": 30522,
+}
 
-#: The sizes that a configuration has to name.
-_SIZES = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    *("max_position_embeddings", "type_vocab_size"),
-)
-
-#: The settings of a configuration that are supported; those that are missing have these values.
+#: Settings that are supported with one value only; `transformers_backbone` runs the others.
 _SUPPORTED = {
     "is_decoder": False,
     "add_cross_attention": False,
@@ -43,15 +56,109 @@ _SUPPORTED = {
     "quantization_config": None,
 }
 
+#: Keys that transformers does not write again.
+_FORMER_KEYS = ("_name_or_path", "torch_dtype")
+
 _CONFIG_FILE, _WEIGHTS_FILE = "config.json", "model.safetensors"
-_TOKENIZER_FILE, _TOKENIZER_SETTINGS = "tokenizer.json", "tokenizer_config.json"
 
-#: Files that change the model or the tokenizer when transformers loads a folder.
-_UNSUPPORTED_FILES = ("adapter_config.json", "added_tokens.json")
+#: The variance of the embeddings of new tokens, as a fraction of that of the others.
+_NEW_TOKEN_VARIANCE = 1e-9
 
-#: Classes of tokenizers that are supported; transformers creates the first ones by their settings.
-_BERT_TOKENIZERS = ("BertTokenizer", "BertTokenizerFast")
-_TOKENIZER_CLASSES = (*_BERT_TOKENIZERS, "PreTrainedTokenizerFast", "TokenizersBackend")
+
+class BertBackbone(Backbone):
+    """A BERT and its tokenizer."""
+
+    tokenizer: FastTokenizer
+
+    def __init__(self, config: dict[str, Any], weights: dict[str, Tensor], tokenizer: FastTokenizer, name: str = ""):
+        """Build the network that a configuration describes, with the weights of a checkpoint; `name` is for messages.
+
+        A pooler is not used, and often missing: then it is zero.
+        """
+        values = {**_DEFAULTS, **config, "dtype": "float32", "transformers_version": version("transformers")}
+        settings = SimpleNamespace(**{key: value for key, value in values.items() if key not in _FORMER_KEYS})
+        with torch.device("meta"):
+            network = _Network(settings)
+        expected = network.state_dict()
+        weights = {_current_name(key): value for key, value in weights.items()}
+        missing = [key for key, value in expected.items() if key not in weights or weights[key].shape != value.shape]
+        check_weights(name, missing)
+        # copies: the file may be replaced while the model is in use
+        loaded = {key: weights[key].to(torch.float32, copy=True) for key in expected if key not in missing}
+        loaded |= {key: torch.zeros(expected[key].shape) for key in missing}
+        network.load_state_dict(loaded, assign=True)
+        super().__init__(network, tokenizer, settings, unpadded=True)
+
+    @staticmethod
+    def supports(folder: Path) -> bool:
+        """Return whether a folder holds a BERT with a tokenizer that can be loaded without transformers."""
+        if not (folder / _WEIGHTS_FILE).is_file() or not (folder / TOKENIZER_FILE).is_file():
+            return False
+        if (folder / "adapter_config.json").is_file():
+            return False
+        config = read_json(folder / _CONFIG_FILE)
+        is_bert = isinstance(config, dict) and config.get("model_type") == "bert"
+        return is_bert and all(config.get(name, value) == value for name, value in _SUPPORTED.items())
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> "BertBackbone":
+        """Load a folder that `supports` accepts; `name` is for messages."""
+        tokenizer = FastTokenizer.load(folder, BERT_TOKENS)
+        return cls(read_json(folder / _CONFIG_FILE), load_file(folder / _WEIGHTS_FILE), tokenizer, name)
+
+    def configuration(self) -> str:
+        """Return the configuration as transformers writes it."""
+        return json.dumps(vars(self.config), indent=2, sort_keys=True) + "\n"
+
+    def token_embeddings(self) -> nn.Module:
+        """Return the table of token embeddings."""
+        embeddings: nn.Module = self.model.embeddings.word_embeddings
+        return embeddings
+
+    def add_tokens(self, tokens: tuple[str, ...]) -> None:
+        """Add special tokens such as [SYS]; their embeddings are sampled around the mean of the others."""
+        if not self.tokenizer.add_special_tokens(tokens):
+            return
+        table: Any = self.token_embeddings()
+        weight, size = table.weight.data, len(self.tokenizer)
+        resized = nn.Embedding(size, self.hidden, device=weight.device, dtype=weight.dtype).weight.data
+        resized[: len(weight)] = weight[:size]
+        if (added := size - len(weight)) > 0:
+            resized[-added:] = _sample_like(weight.float(), added)
+        table.weight.data = resized
+        table.num_embeddings = self.config.vocab_size = size
+
+    def _save_model(self, folder: Path) -> None:
+        self.config.architectures = ["BertModel"]
+        self.save_configuration(folder)
+        weights = {name: value.contiguous() for name, value in self.model.state_dict().items()}
+        write_tensors(folder / _WEIGHTS_FILE, weights, {"format": "pt"})
+
+    def save_configuration(self, folder: Path) -> None:
+        """Write `config.json`."""
+        (folder / _CONFIG_FILE).write_text(self.configuration(), encoding="utf-8")
+
+    def _run_model(self, model: Any, layers: Layers, **inputs: Any) -> Tensor:
+        states: Tensor = model(**inputs, layers=layers)
+        return states
+
+
+def _sample_like(rows: Tensor, count: int) -> Tensor:
+    """Return a sample of new rows around the mean of others."""
+    mean = rows.mean(0)
+    covariance = (rows - mean).T @ (rows - mean) / len(rows) * _NEW_TOKEN_VARIANCE
+    if not constraints.positive_definite.check(covariance).all():
+        return mean.expand(count, -1)
+    return MultivariateNormal(mean, covariance_matrix=covariance).sample((count,))
+
+
+def _current_name(name: str) -> str:
+    """Return the name of a weight in `BertModel`, which differs in models with a head and in older checkpoints."""
+    name = name.removeprefix("bert.")
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+
+
+# ---- the network
 
 
 class _Linear(nn.Linear):
@@ -68,223 +175,120 @@ class _Embedding(nn.Embedding):
         """Leave the weights as they are."""
 
 
-class _Layer(nn.Module):
-    """A transformer layer."""
+class _Network(nn.Module):
+    """The modules of `BertModel`, with its names; the pooler is not used, but belongs to the weights."""
 
-    def __init__(self, config: dict[str, Any]):
+    def __init__(self, config: Any):
         super().__init__()
-        hidden, inner = config["hidden_size"], config["intermediate_size"]
-        norm = partial(nn.LayerNorm, hidden, eps=config["layer_norm_eps"])
-        projections = nn.ModuleDict({name: _Linear(hidden, hidden) for name in ("query", "key", "value")})
-        output = nn.ModuleDict({"dense": _Linear(hidden, hidden), "LayerNorm": norm()})
-        self.attention: Any = nn.ModuleDict({"self": projections, "output": output})
-        self.intermediate: Any = nn.ModuleDict({"dense": _Linear(hidden, inner)})
-        self.output: Any = nn.ModuleDict({"dense": _Linear(inner, hidden), "LayerNorm": norm()})
-        self._heads = config["num_attention_heads"]
-
-    def forward(self, states: Tensor, shape: StreamShape) -> Tensor:
-        """(tokens, hidden) → the same shape."""
-        projected = [project(states).unflatten(1, (self._heads, -1)) for project in self.attention["self"].values()]
-        query, key, value = (each.transpose(0, 1)[None] for each in projected)  # (1, heads, tokens, size)
-        scale = query.shape[-1] ** -0.5
-        attended, _ = unpadded_attention(self, query, key, value, None, stream_shape=shape, scaling=scale)
-        states = _add_and_normalise(self.attention["output"], attended[0].flatten(1), states)
-        return _add_and_normalise(self.output, gelu(self.intermediate["dense"](states)), states)
-
-
-def _add_and_normalise(output: Any, states: Tensor, residual: Tensor) -> Tensor:
-    normalised: Tensor = output["LayerNorm"](output["dense"](states) + residual)
-    return normalised
-
-
-class _Bert(nn.Module):
-    """The network; the pooler is not used, but belongs to the weights."""
-
-    def __init__(self, config: dict[str, Any]):
-        super().__init__()
-        hidden = config["hidden_size"]
-        rows = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
-        tables = {f"{name}_embeddings": _Embedding(config[size], hidden) for name, size in rows.items()}
-        norm = nn.LayerNorm(hidden, eps=config["layer_norm_eps"])
-        self.embeddings: Any = nn.ModuleDict({**tables, "LayerNorm": norm})
-        layers = [_Layer(config) for _ in range(config["num_hidden_layers"])]
+        self.embeddings = _Embeddings(config)
+        layers = [_Layer(config) for _ in range(config.num_hidden_layers)]
         self.encoder: Any = nn.ModuleDict({"layer": nn.ModuleList(layers)})
-        self.pooler = nn.ModuleDict({"dense": _Linear(hidden, hidden)})
+        self.pooler = nn.ModuleDict({"dense": _Linear(config.hidden_size, config.hidden_size)})
 
-    def forward(self, stream: TokenStream, layers: Layers) -> Tensor:
-        """Return token states (tokens, hidden) in stream order."""
-        embeddings = self.embeddings
-        segments = torch.zeros_like(stream.ids) if stream.segments is None else stream.segments
-        states: Tensor = embeddings["word_embeddings"](stream.ids) + embeddings["token_type_embeddings"](segments)
-        states = embeddings["LayerNorm"](states + embeddings["position_embeddings"](stream.positions()))
-        shape = StreamShape.of(stream, states.device)
+    def forward(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        stream_shape: StreamShape | None = None,
+        attention_mask: Tensor | None = None,
+        layers: Layers = "last",
+    ) -> Tensor:
+        """(rows, tokens) → (rows, tokens, hidden); rows are one stream of a shape, or padded, with a mask."""
+        states = self.embeddings(input_ids, position_ids, token_type_ids)
         lowest, *others = self.encoder["layer"]
-        states = first = lowest(states, shape)
+        states = first = lowest(states, stream_shape, attention_mask)
         for layer in others:
-            states = layer(states, shape)
-        return states if layers == "last" else (first + states) / 2
+            states = layer(states, stream_shape, attention_mask)
+        output: Tensor = states if layers == "last" else (first + states) / 2
+        return output
 
 
-class BertBackbone(nn.Module):
-    """A BERT with its tokenizer, for inference on a CPU; see `Backbone`.
-
-    Attributes:
-        model: the network.
-        tokenizer: the tokenizer.
-        max_length: the number of tokens that a sequence may have.
-    """
-
-    def __init__(self, folder: Path, config: dict[str, Any], model: nn.Module, tokenizer: ExportedTokenizer):
+class _Embeddings(nn.Module):
+    def __init__(self, config: Any):
         super().__init__()
-        self.model = model
-        self.tokenizer = tokenizer
-        self.max_length = int(min(config["max_position_embeddings"], tokenizer.model_max_length))
-        self._folder = folder
-        self._config = config
+        self.word_embeddings = _Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.position_embeddings = _Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = _Embedding(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    @classmethod
-    def load(cls, folder: Path) -> "BertBackbone | None":
-        """Load a folder; None if only transformers can load it, or can say what is wrong with it."""
-        config = _read_object(folder / _CONFIG_FILE)
-        if any((folder / name).exists() for name in _UNSUPPORTED_FILES) or not _is_supported(config):
-            return None
-        tokenizer = _load_tokenizer(folder)
-        model = None if tokenizer is None else _load_model(folder / _WEIGHTS_FILE, config)
-        return None if tokenizer is None or model is None else cls(folder, config, model, tokenizer)
-
-    def to_transformers(self) -> "Backbone":
-        """Return the backbone of transformers with the same parameters (the same objects, not copies)."""
-        with without_garbage_collection():
-            from turnwise.models.backbone.backbone import Backbone
-
-        with torch.random.fork_rng(devices=[]):  # loading initialises weights that are missing
-            backbone = Backbone.load(self._folder).to(self.device)
-        backbone.model.load_state_dict(self.model.state_dict(keep_vars=True), assign=True)
-        return backbone.train(self.training)
-
-    @property
-    def hidden(self) -> int:
-        """The size of a token state."""
-        return int(self._config["hidden_size"])
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.model.parameters()).device
-
-    @property
-    def architecture(self) -> tuple[str, int, int]:
-        """The type, layers and hidden units, such as ('bert', 12, 768)."""
-        return "bert", int(self._config["num_hidden_layers"]), self.hidden
-
-    def configuration(self) -> str:
-        """Return the text that `Backbone.configuration` returns."""
-        config = {**self._config, "dtype": "float32"}  # to which weights are converted
-        if config.get("transformers_version") == version("transformers"):
-            # what this version of transformers has written, it would write again
-            return json.dumps(config, indent=2, sort_keys=True) + "\n"
-        from transformers import BertConfig
-
-        return str(BertConfig.from_dict(config).to_json_string())
-
-    def forward(self, stream: TokenStream, layers: Layers = "last") -> Tensor:
-        """Return token states (tokens, hidden) in stream order."""
-        states: Tensor = self.model(stream, layers)
-        return states
+    def forward(self, input_ids: Tensor, position_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        states: Tensor = self.word_embeddings(input_ids) + self.token_type_embeddings(segments)
+        states = self.LayerNorm(states + self.position_embeddings(position_ids))
+        dropped: Tensor = self.dropout(states)
+        return dropped
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file; return an empty dictionary if there is none, or it holds something else."""
-    try:
-        value = read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
+class _Layer(nn.Module):
+    def __init__(self, config: Any):
+        super().__init__()
+        inner = config.intermediate_size
+        self.attention = _Attention(config)
+        self.intermediate = nn.ModuleDict({"dense": _Linear(config.hidden_size, inner)})
+        self.output = _Output(config, inner)
+
+    def forward(
+        self, states: Tensor, stream_shape: StreamShape | None = None, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        return self.feed_forward_chunk(self.attention(states, stream_shape, attention_mask))
+
+    def feed_forward_chunk(self, states: Tensor) -> Tensor:
+        """Return the output of the layer, given that of its attention."""
+        output: Tensor = self.output(gelu(self.intermediate["dense"](states)), states)
+        return output
 
 
-def _is_supported(config: dict[str, Any]) -> bool:
-    return (
-        config.get("model_type") == "bert"
-        and all(isinstance(config.get(name), int) and config[name] > 0 for name in _SIZES)
-        and isinstance(config.get("layer_norm_eps"), float)
-        and config["hidden_size"] % config["num_attention_heads"] == 0
-        and all(config.get(name, value) == value for name, value in _SUPPORTED.items())
-    )
+class _Attention(nn.Module):
+    def __init__(self, config: Any):
+        super().__init__()
+        self.self = _SelfAttention(config)
+        self.output = _Output(config, config.hidden_size)
+
+    def forward(self, states: Tensor, shape: StreamShape | None, mask: Tensor | None) -> Tensor:
+        output: Tensor = self.output(self.self(states, shape, mask), states)
+        return output
 
 
-def _load_model(path: Path, config: dict[str, Any]) -> _Bert | None:
-    """Return the network with the weights of a file, in float32; None if they do not fit."""
-    with torch.device("meta"):
-        model = _Bert(config)
-    try:
-        stored = load_file(path)
-    except (OSError, SafetensorError):
-        return None
-    stored = {name.removeprefix("bert."): value for name, value in stored.items()}
-    weights = {}
-    for name, expected in model.state_dict().items():
-        if name in stored and stored[name].shape == expected.shape:
-            weights[name] = stored[name].to(torch.float32, copy=True)  # a copy: the file may be replaced
-        elif name.startswith("pooler."):
-            weights[name] = torch.zeros(expected.shape)
-        else:
-            return None
-    model.load_state_dict(weights, assign=True)
-    return model
+class _SelfAttention(nn.Module):
+    def __init__(self, config: Any):
+        super().__init__()
+        self.num_attention_heads = config.num_attention_heads
+        self.attention_head_size = config.hidden_size // config.num_attention_heads
+        self.scaling = self.attention_head_size**-0.5
+        linear = partial(_Linear, config.hidden_size, config.hidden_size)
+        self.query, self.key, self.value = linear(), linear(), linear()
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+
+    def forward(self, states: Tensor, shape: StreamShape | None, mask: Tensor | None) -> Tensor:
+        heads = (*states.shape[:2], self.num_attention_heads, self.attention_head_size)
+        query, key, value = (
+            project(states).view(heads).transpose(1, 2) for project in (self.query, self.key, self.value)
+        )
+        if shape is None:
+            assert mask is not None and not self.training
+            return _masked_attention(query, key, value, mask, self.scaling).flatten(2)
+        settings = {"dropout": self.dropout.p if self.training else 0.0, "scaling": self.scaling}
+        attended, _ = unpadded_attention(self, query, key, value, None, stream_shape=shape, **settings)
+        return attended.flatten(2)
 
 
-# ---- tokenizer
+def _masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float) -> Tensor:
+    """Attend to the tokens of a mask (rows, tokens), by operations that every ONNX runtime supports."""
+    scores = query @ key.transpose(2, 3) * scaling
+    scores = scores.masked_fill(mask[:, None, None] == 0, torch.finfo(scores.dtype).min)
+    attended: Tensor = (scores.softmax(-1) @ value).transpose(1, 2)
+    return attended
 
 
-def _load_tokenizer(folder: Path) -> ExportedTokenizer | None:
-    """Return the tokenizer of a folder if transformers would create the same one; else None."""
-    settings = _read_object(folder / _TOKENIZER_SETTINGS)
-    kind, tokens = settings.get("tokenizer_class"), _special_tokens(folder, settings)
-    if kind not in _TOKENIZER_CLASSES or tokens is None or not (folder / _TOKENIZER_FILE).is_file():
-        return None
-    tokenizer = ExportedTokenizer.load(folder)
-    definition = json.loads(tokenizer.backend_tokenizer.to_str())
-    added = {str(token.pop("id")): token for token in definition.pop("added_tokens")}
-    special = {token["content"] for token in added.values() if token["special"]}
-    if settings.get("added_tokens_decoder", added) != added or not special.issuperset(tokens):
-        return None
-    if kind not in _BERT_TOKENIZERS:  # which is the one in the file, unless that puts no special tokens around a text
-        return None if definition["post_processor"] is None else tokenizer
-    created = json.loads(_create_bert_tokenizer(tokenizer, settings).to_str())
-    del definition["model"]["vocab"], created["model"]["vocab"], created["added_tokens"]
-    return tokenizer if definition == created else None
+class _Output(nn.Module):
+    def __init__(self, config: Any, inner: int):
+        super().__init__()
+        self.dense = _Linear(inner, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-
-def _special_tokens(folder: Path, settings: dict[str, Any]) -> list[str] | None:
-    """Return the special tokens that settings name; None if some of BERT's are missing, or settings are unusual."""
-    replaced = {} if "added_tokens_decoder" in settings else _read_object(folder / "special_tokens_map.json")
-    if any(settings.get(name) != token for name, token in replaced.items()):
-        return None
-    if settings.get("split_special_tokens") or settings.get("add_prefix_space"):
-        return None
-    tokens: list[Any] = [settings.get(f"{name}_token") for name in ("unk", "sep", "pad", "cls", "mask")]
-    tokens += [settings[name] for name in ("bos_token", "eos_token") if settings.get(name) is not None]
-    for name in ("additional_special_tokens", "extra_special_tokens"):
-        value = settings.get(name) or []
-        tokens += value if isinstance(value, list) else [None]
-    return tokens if all(isinstance(token, str) for token in tokens) else None
-
-
-def _create_bert_tokenizer(tokenizer: ExportedTokenizer, settings: dict[str, Any]) -> Tokenizer:
-    """Return the `BertTokenizer` that transformers creates by settings, without vocabulary and added tokens."""
-    created = Tokenizer(models.WordPiece({}, unk_token=settings["unk_token"]))
-    created.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-        strip_accents=settings.get("strip_accents"),
-        lowercase=settings.get("do_lower_case", True),
-    )
-    created.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    created.decoder = decoders.WordPiece(prefix="##")
-    start, end = settings["cls_token"], settings["sep_token"]
-    created.post_processor = processors.TemplateProcessing(
-        single=f"{start}:0 $A:0 {end}:0",
-        pair=f"{start}:0 $A:0 {end}:0 $B:1 {end}:1",
-        special_tokens=[(token, tokenizer.convert_tokens_to_ids(token)) for token in (start, end)],
-    )
-    return created
+    def forward(self, states: Tensor, residual: Tensor) -> Tensor:
+        output: Tensor = self.LayerNorm(self.dropout(self.dense(states)) + residual)
+        return output

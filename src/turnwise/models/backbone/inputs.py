@@ -28,10 +28,10 @@ from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from turnwise.models.backbone.exported import ExportedTokenizer
+    from turnwise.models.backbone.tokenizer import FastTokenizer
 
-#: A tokenizer of transformers, or of an exported model.
-AnyTokenizer: TypeAlias = "PreTrainedTokenizerBase | ExportedTokenizer"
+#: A tokenizer of transformers, or one without it.
+AnyTokenizer: TypeAlias = "PreTrainedTokenizerBase | FastTokenizer"
 
 #: How the turns of a history are joined: by the backbone's separator, or each after a token that names its speaker.
 TurnStyle = Literal["separator", "roles"]

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.errors import ModelError
+from turnwise.core.errors import ModelError, first_line
 from turnwise.core.files import replacing
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.exported import ExportedModel, first_line
+from turnwise.models.backbone.exported import ExportedModel
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import Runtime
 

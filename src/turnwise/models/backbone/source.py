@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from turnwise.core.errors import ModelError
+from turnwise.core.errors import ModelError, first_line
 from turnwise.core.files import read_json, write_json, write_tensors
 from turnwise.core.model_names import (
     MINILM,
@@ -88,10 +88,9 @@ def locate_model(name: str | Path) -> Path:
     try:
         return Path(snapshot_download(str(name), allow_patterns=list(_DOWNLOADED)))
     except (OSError, ValueError, HfHubHTTPError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise ModelError(
             f"cannot load the model {str(name)!r}: it is not a folder, not a packaged model ({packaged}), and as a "
-            f"Hugging Face id: {reason}"
+            f"Hugging Face id: {first_line(error)}"
         ) from error
 
 

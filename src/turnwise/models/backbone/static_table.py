@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from turnwise.core.errors import ModelError
+from turnwise.core.errors import ModelError, first_line
 from turnwise.core.files import replacing, write_json, write_tensors
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.exported import ExportedModel, ExportedTokenizer, first_line
+from turnwise.models.backbone.exported import ExportedModel
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import STATIC, write_modules
+from turnwise.models.backbone.tokenizer import FastTokenizer
 
 #: The file of a table in a model's folder.
 STATIC_FILE = "model.safetensors"
@@ -35,7 +36,7 @@ class StaticTable(ExportedModel):
 
     kind = "static"
 
-    def __init__(self, table: Vectors, tokenizer: ExportedTokenizer, folder: Path):
+    def __init__(self, table: Vectors, tokenizer: FastTokenizer, folder: Path):
         """Use a table (tokens, size), whose rows are the ids of a tokenizer; `folder` is for messages."""
         rows, self.hidden = table.shape
         if rows != len(tokenizer):
@@ -58,7 +59,7 @@ class StaticTable(ExportedModel):
         return digest.hexdigest()
 
     @classmethod
-    def load(cls, folder: Path, tokenizer: ExportedTokenizer) -> "StaticTable":
+    def load(cls, folder: Path, tokenizer: FastTokenizer) -> "StaticTable":
         """Load the table of a folder that turnwise, model2vec or sentence-transformers wrote."""
         return cls(_read_table(folder, _load_tensors(folder / STATIC_FILE)), tokenizer, folder)
 
