@@ -85,7 +85,7 @@ def inputs(reranker: Reranker, task: RerankerTask) -> list[MarkedInput]:
 def test_logits_equal_the_plain_model(family: str, task: RerankerTask, tiny_folder: Folder, tmp_path: Path) -> None:
     """The model as transformers has it, sequence by sequence, and the linear layer written out."""
     reranker = make_reranker(tiny_folder(family))
-    reranker.backbone.model.save_pretrained(tmp_path)
+    reranker.backbone.save_transformer(tmp_path, LONGEST)
     model, head = plain_model(tmp_path), reranker.heads[task]
     marked = inputs(reranker, task)
     expected = []
@@ -225,12 +225,12 @@ def test_saved_and_loaded(tiny_folder: Folder, tmp_path: Path) -> None:
     reranker.window = 7
     before = (
         reranker.backbone.tokenizer.truncation_side,
-        dict(reranker.backbone.tokenizer.init_kwargs),
+        dict(reranker.backbone.tokenizer.settings),
         reranker.backbone.max_length,
     )
     reranker.save(tmp_path / "model", card="# A re-ranker\n")
     tokenizer = reranker.backbone.tokenizer
-    assert (tokenizer.truncation_side, dict(tokenizer.init_kwargs), reranker.backbone.max_length) == before
+    assert (tokenizer.truncation_side, dict(tokenizer.settings), reranker.backbone.max_length) == before
     loaded = turnwise.Reranker.load(tmp_path / "model", device="cpu")
     assert (loaded.max_length, loaded.window, loaded.backbone.max_length) == (40, 7, LONGEST)
     assert not loaded.training and loaded.backbone.tokenizer.truncation_side == "right"

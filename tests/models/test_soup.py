@@ -164,7 +164,7 @@ def with_heads(encoder: Encoder) -> Encoder:
 
 def with_other_separator(encoder: Encoder) -> Encoder:
     other = copy.deepcopy(encoder)
-    other.backbone.tokenizer.sep_token = "hotel"
+    other.backbone.tokenizer.settings["sep_token"] = "hotel"
     return other
 
 
@@ -185,7 +185,7 @@ def with_other_word(encoder: Encoder) -> Encoder:
     backend["model"]["vocab"] = {
         word if word != "hotel" else "inn": number for word, number in backend["model"]["vocab"].items()
     }
-    other.backbone.tokenizer._tokenizer = Tokenizer.from_str(json.dumps(backend))
+    other.backbone.tokenizer.backend_tokenizer = Tokenizer.from_str(json.dumps(backend))
     return other
 
 

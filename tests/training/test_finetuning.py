@@ -15,7 +15,6 @@ from torch.nn.functional import cross_entropy
 
 from tests.helpers import tiny
 from turnwise.core.errors import TrainingError
-from turnwise.models.backbone.backbone import attention_dropout
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.losses import simclr
 from turnwise.training.finetuning import (
@@ -252,7 +251,7 @@ def test_attention_dropout_is_off_by_default(requested: float | None, expected: 
     examples, loss = classification(own)
     chosen = replace(SETTINGS, steps=1, attention_dropout=requested)
     fine_tune(own, linear_head(own.hidden, 2, 0.1, 0), examples, loss, settings=chosen, score=lambda *_: 0.0, seed=0)
-    assert attention_dropout(own.backbone.model) == expected
+    assert own.backbone.attention_dropout == expected
     assert own.backbone.config.hidden_dropout_prob == 0.1
 
 
