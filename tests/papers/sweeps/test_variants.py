@@ -121,10 +121,10 @@ def test_settings_are_overridden_by_variants_and_those_by_arguments(files: Path)
     [
         ({"train": True}, "x: a variant has no key 'train'; it has recipe, set, trained"),
         ("dse", "x: expected keys and values"),
-        ({"pooling": "cls-mlp"}, "x: pooling='cls-mlp': expected 'cls' or 'mean' or 'max' or 'first-last'"),
+        ({"pooling": "cls-mlp"}, "x: pooling must be 'cls', 'mean', 'max' or 'first-last', got 'cls-mlp'"),
         ({"postprocess": "flows"}, "x: there is no post-processor 'flows': choose from flow, whitening"),
-        ({"trained": "no"}, "x: trained='no': expected bool"),
-        ({"stage": "second"}, "x: stage='second': expected 'first'"),
+        ({"trained": "perhaps"}, "x: trained must be true or false, got .perhaps."),
+        ({"stage": "second"}, "x: stage must be 'first', got 'second'"),
         ({"set": 5}, "x: set: expected keys and values, or a list of strings"),
         ({"word_vectors": True, "pooling": "cls"}, "x: word_vectors and pooling exclude each other"),
         ({"word_vectors": True, "trained": False}, "x: word_vectors and trained exclude each other"),
