@@ -6,14 +6,13 @@ is the place of such a message: hole `n` lies before the turn with index `n`.
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal
 
 from turnwise.core.dialogue import Dialogue
 
 #: split: a dialogue ends at a hole and another begins after it; drop-dialogue: a dialogue with a hole is left out;
 #: keep: the turns around a hole become consecutive.
 HolePolicy = Literal["split", "drop-dialogue", "keep"]
-HOLE_POLICIES: tuple[HolePolicy, ...] = get_args(HolePolicy)
 
 
 def apply_hole_policy(dialogue: Dialogue, holes: Collection[int], policy: HolePolicy) -> list[Dialogue]:
