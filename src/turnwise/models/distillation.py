@@ -143,7 +143,11 @@ def distil(
     if tokenizer is None:
         raise ModelError(f"{encoder.architecture[0]} has a tokenizer written in Python, which cannot be distilled")
     with silence_libraries():
-        original = TokenizerModel.from_tokenizer(tokenizer).prune_added_tokens()
+        original = TokenizerModel.from_tokenizer(tokenizer)
+        for name, token in encoder.tokenizer.special_tokens_map.items():
+            if name in ("unk_token", "pad_token"):
+                setattr(original, name, token)
+        original = original.prune_added_tokens()
         extended = clean_and_create_vocabulary(original, list(words), token_remove_regex=_UNUSED)
         tokens = extended.sorted_vocabulary
         vectors = _encode_tokens(encoder, tokens, progress)
