@@ -18,7 +18,7 @@ from turnwise.core.errors import CorpusError, ModelError
 from turnwise.corpus.slots.detectors import BuiltInDetector
 from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.compression import CompressedEncoder, Compression, mix_vectors, write_compression
-from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.encoder import encoder_fingerprint
 from turnwise.models.loading import load_folder, load_model, wrap_model
 
 TEMPLATES = ("wake me at {SLOT}", "play {SLOT}", "what can you do", "tell me the {SLOT} weather")

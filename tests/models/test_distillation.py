@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -26,12 +27,11 @@ from turnwise.corpus.storage.writing import write_store
 from turnwise.models import distillation as distilling
 from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.ragged import RaggedTokens
-from turnwise.models.backbone.source import POOLINGS, Pooling
+from turnwise.models.backbone.source import Pooling
 from turnwise.models.backbone.static_table import STATIC_FILE, StaticTable
 from turnwise.models.distillation import distil, sample_corpora
-from turnwise.models.encoder import Encoder
+from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.export import export
-from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.training.loop import train
@@ -143,7 +143,7 @@ def test_every_family_is_distilled(family: str, tiny_folder: Folder, tmp_path: P
     assert len(np.unique(actual.round(4), axis=0)) == 4
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("pooling", get_args(Pooling))
 def test_every_pooling_is_distilled(pooling: Pooling, tiny_folder: Folder) -> None:
     """With all dimensions, cosines between single tokens are those of the encoder's vectors around their mean."""
     encoder = make_encoder(tiny_folder("bert"), pooling)

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -20,15 +21,14 @@ from turnwise.core.dialogue import Turn
 from turnwise.core.errors import ModelError
 from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.backbone.load import load_backbone
-from turnwise.models.backbone.source import POOLINGS, Pooling, locate_model
-from turnwise.models.encoder import Encoder
-from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.backbone.source import Pooling, locate_model
+from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.trainable_encoder import TrainableEncoder
 
 Folder = Callable[[str], Path]
 
 #: Poolings that sentence-transformers has, too.
-SAVED = tuple(pooling for pooling in POOLINGS if pooling != "first-last")
+SAVED = tuple(pooling for pooling in get_args(Pooling) if pooling != "first-last")
 
 TEXTS = [
     "I want to book a table for two.",

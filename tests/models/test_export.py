@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -31,10 +32,9 @@ from turnwise.models.backbone import onnx_graph
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer
 from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.onnx_graph import ONNX_FILE
-from turnwise.models.backbone.source import POOLINGS, Pooling
-from turnwise.models.encoder import Encoder
+from turnwise.models.backbone.source import Pooling
+from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.export import ExportResult, _PaddedEncoder, export
-from turnwise.models.identity import encoder_fingerprint
 from turnwise.models.loading import load_model, wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.training.loop import train
@@ -83,7 +83,7 @@ def same(graph: Encoder, encoder: Encoder, longest: int = LONGEST) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("pooling", get_args(Pooling))
 def test_padded_rows_equal_the_encoder(family: str, pooling: Pooling, tiny_folder: Folder) -> None:
     encoder = make_encoder(tiny_folder(family), pooling, normalise=True)
     rows = sequences([3, 7, 1, 12, 12, 30])
@@ -110,7 +110,7 @@ def test_every_family_is_exported(family: str, tiny_folder: Folder, tmp_path: Pa
 
 @pytest.mark.full
 @pytest.mark.parametrize("normalise", [False, True])
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("pooling", get_args(Pooling))
 def test_every_pooling_is_exported(pooling: Pooling, normalise: bool, tiny_folder: Folder, tmp_path: Path) -> None:
     pair = Pair(tmp_path / "out", make_encoder(tiny_folder("bert"), pooling, normalise))
     same(pair.graph, pair.encoder)

@@ -29,8 +29,8 @@ from turnwise.corpus.overlap.training_data import TrainingData
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
 from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.source import load_training_data, locate_model
-from turnwise.models.encoder import Encoder
-from turnwise.models.identity import EncoderIdentity, encoder_fingerprint
+from turnwise.models.encoder import Encoder, encoder_fingerprint
+from turnwise.models.identity import EncoderIdentity
 from turnwise.models.loading import load_model
 from turnwise.models.reranker import Reranker, pair_text
 from turnwise.serve.settings import ServeSettings

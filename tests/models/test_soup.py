@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.families import make_reranker, perturbed
 from turnwise.core.errors import ModelError
-from turnwise.models.encoder import Encoder
-from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.reranker import Reranker
 from turnwise.models.soup import average_weights
 

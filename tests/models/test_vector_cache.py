@@ -28,6 +28,8 @@ class GpuEncoder(RandomEncoder):
     """Says that it runs on a GPU, and records the sizes of calls."""
 
     device = "cuda:0"
+    normalise = False
+    reads_texts_only = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +82,8 @@ class StyledEncoder(RandomEncoder):
 
     def __init__(self, style: str):
         super().__init__()
-        self.style, self.count = style, 0
+        self.normalise, self.device, self.reads_texts_only = False, "cpu", style == "separator"
+        self.count = 0
 
     def encode(self, inputs, *, normalise=None, max_length=None):  # type: ignore[no-untyped-def]
         self.count += len(inputs)

@@ -26,8 +26,7 @@ from turnwise.corpus.importing.merging import MergePlan, merge_stores, plan_merg
 from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.store import Store, is_store
-from turnwise.models.encoder import Encoder
-from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.vector_cache import VectorCache
 
 _BUILT, _IMPORTING, _NEW_MAP, _VECTORS = ".built.json", ".importing", ".map", ".vectors"

@@ -71,7 +71,7 @@ def map_command(
     earlier = None if since is None else UtteranceMap.load(since)
     from turnwise.assist.map.page import PAGE, PICTURE, summarise_map, write_map
     from turnwise.assist.map.reduction import MapSettings
-    from turnwise.models.identity import encoder_fingerprint
+    from turnwise.models.encoder import encoder_fingerprint
     from turnwise.models.vector_cache import VectorCache
 
     with progress_bar() as progress:

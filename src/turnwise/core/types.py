@@ -16,6 +16,23 @@ class SupportsEncode(Protocol):
         """Return vectors (inputs, dimensions) of texts or histories, which are lists of turns, newest last."""
 
 
+@runtime_checkable
+class DescribedEncoder(SupportsEncode, Protocol):
+    """An encoder that says how it computes its vectors, as those of turnwise do."""
+
+    @property
+    def normalise(self) -> bool:
+        """Whether vectors have length 1 by default."""
+
+    @property
+    def device(self) -> str:
+        """The device that it runs on, as torch names it."""
+
+    @property
+    def reads_texts_only(self) -> bool:
+        """Whether the vectors of turns depend on their texts alone, not on speakers and slots."""
+
+
 class SupportsScore(Protocol):
     """A re-ranker."""
 

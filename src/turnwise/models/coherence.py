@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,8 @@ from scipy.special import expit
 from turnwise.core.dialogue import Conversation, Dialogue, turn_texts
 from turnwise.core.errors import ModelError
 from turnwise.core.progress import Progress, silent
-from turnwise.models.backbone.inputs import AuxiliaryTask, MarkedInput, marked_input
-
-if TYPE_CHECKING:  # it imports this module
-    from turnwise.models.reranker import Reranker
+from turnwise.models.backbone.inputs import AuxiliaryTask, Composer, MarkedInput, RerankerTask, marked_input
+from turnwise.models.backbone.ragged import Tokens
 
 #: Turns that are read at a time when a corpus is checked.
 CHUNK = 4_000
@@ -33,6 +31,25 @@ _MIN_SCORE = 1e-12
 _Order = tuple[int, ...]
 
 _Probabilities = npt.NDArray[np.float64]
+
+
+class SupportsMarkedInputs(Protocol):
+    """A re-ranker with heads for marked positions; see `turnwise.models.reranker.Reranker`."""
+
+    window: int
+    max_length: int
+
+    @property
+    def composer(self) -> Composer:
+        """Composes token sequences."""
+
+    def tokenise(self, texts: Sequence[str]) -> dict[str, Tokens]:
+        """Return the tokens of each distinct text."""
+
+    def logits(
+        self, task: RerankerTask, marked: Sequence[MarkedInput], *, progress: Progress = silent
+    ) -> list[npt.NDArray[np.float32]]:
+        """Return a head's output at the marked positions of each sequence (positions,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +65,7 @@ class PositionScores:
 
 
 def out_of_place_scores(
-    reranker: "Reranker", dialogues: Sequence[Conversation], *, progress: Progress = silent
+    reranker: SupportsMarkedInputs, dialogues: Sequence[Conversation], *, progress: Progress = silent
 ) -> list[PositionScores]:
     """Return, for each turn of each conversation of two or more turns, the probability that it is out of place.
 
@@ -63,7 +80,7 @@ def out_of_place_scores(
 
 
 def placement_scores(
-    reranker: "Reranker", queries: Sequence[tuple[Conversation, str]], *, progress: Progress = silent
+    reranker: SupportsMarkedInputs, queries: Sequence[tuple[Conversation, str]], *, progress: Progress = silent
 ) -> list[PositionScores]:
     """Return, for each gap of each conversation, the probability that an utterance belongs there.
 
@@ -78,7 +95,7 @@ def placement_scores(
 
 
 def predecessor_scores(
-    reranker: "Reranker", queries: Sequence[tuple[Sequence[str], str]], *, progress: Progress = silent
+    reranker: SupportsMarkedInputs, queries: Sequence[tuple[Sequence[str], str]], *, progress: Progress = silent
 ) -> list[_Probabilities]:
     """Return, for each candidate turn, the log-odds that it directly precedes a target.
 
@@ -89,7 +106,7 @@ def predecessor_scores(
 
 
 def mark_texts(
-    reranker: "Reranker", task: AuxiliaryTask, queries: Sequence[tuple[Sequence[str], str | None]]
+    reranker: SupportsMarkedInputs, task: AuxiliaryTask, queries: Sequence[tuple[Sequence[str], str | None]]
 ) -> list[MarkedInput]:
     """Return the re-ranker's inputs for turns, each with a target if the task has one."""
     tokens = reranker.tokenise([text for turns, target in queries for text in (*turns, target) if text is not None])
@@ -114,7 +131,7 @@ class TurnOrder:
 
 
 def predict_orders(
-    reranker: "Reranker", dialogues: Sequence[Conversation], *, progress: Progress = silent
+    reranker: SupportsMarkedInputs, dialogues: Sequence[Conversation], *, progress: Progress = silent
 ) -> list[TurnOrder]:
     """Return the most likely order of the two or more turns of each conversation, whatever order they are given in.
 
@@ -133,7 +150,7 @@ def predict_orders(
     ]
 
 
-def _build_orders(reranker: "Reranker", texts: Sequence[Sequence[str]], progress: Progress) -> list[_Order]:
+def _build_orders(reranker: SupportsMarkedInputs, texts: Sequence[Sequence[str]], progress: Progress) -> list[_Order]:
     """Start with one turn and insert the others, each time the one whose best gap is most probable."""
     orders: list[list[int]] = [[0] for _ in texts]
     while unfinished := [number for number, order in enumerate(orders) if len(order) < len(texts[number])]:
@@ -150,7 +167,7 @@ def _build_orders(reranker: "Reranker", texts: Sequence[Sequence[str]], progress
 
 
 def _improve_orders(
-    reranker: "Reranker", texts: Sequence[Sequence[str]], orders: Sequence[_Order], progress: Progress
+    reranker: SupportsMarkedInputs, texts: Sequence[Sequence[str]], orders: Sequence[_Order], progress: Progress
 ) -> list[tuple[_Order, float]]:
     """Move turns to their best gap until none gains by it; return the best orders and their scores."""
     current, best = list(orders), [(order, -np.inf) for order in orders]
@@ -169,7 +186,7 @@ def _improve_orders(
 
 
 def _own_gaps(
-    reranker: "Reranker", texts: Sequence[Sequence[str]], orders: Sequence[_Order]
+    reranker: SupportsMarkedInputs, texts: Sequence[Sequence[str]], orders: Sequence[_Order]
 ) -> list[list[_Probabilities]]:
     """Return, for turn n of each order, the probabilities of the gaps among the other turns; its own gap is n."""
     queries = [
@@ -186,7 +203,7 @@ def _order_score(gaps: Sequence[_Probabilities]) -> float:
 
 
 def _gap_probabilities(
-    reranker: "Reranker", texts: Sequence[Sequence[str]], queries: Sequence[tuple[int, Sequence[int], int]]
+    reranker: SupportsMarkedInputs, texts: Sequence[Sequence[str]], queries: Sequence[tuple[int, Sequence[int], int]]
 ) -> list[_Probabilities]:
     """Return the normalised scores of the gaps for (conversation, an order of some of its turns, another turn)."""
     placements = placement_scores(
@@ -222,7 +239,7 @@ class CoherenceReport:
 
 
 def check_corpus(
-    reranker: "Reranker",
+    reranker: SupportsMarkedInputs,
     dialogues: Iterable[Dialogue],
     *,
     top: int = 20,

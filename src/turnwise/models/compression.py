@@ -28,8 +28,8 @@ from turnwise.corpus.slots.detectors import Detector, detector_from_json
 from turnwise.corpus.slots.template import template_text
 from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.backbone.source import COMPRESSION, Runtime, locate_model
-from turnwise.models.encoder import Encoder, Precision
-from turnwise.models.identity import EncoderId, digest_model, encoder_fingerprint
+from turnwise.models.encoder import Encoder, Precision, encoder_fingerprint
+from turnwise.models.identity import EncoderId, digest_model
 
 #: Where a template comes from.
 TemplateSource = Literal["given", "detected", "retrieved"]
@@ -293,6 +293,11 @@ class CompressedEncoder(SupportsEncode):
     def device(self) -> str:
         """The device of the encoder."""
         return self.encoder.device
+
+    @property
+    def reads_texts_only(self) -> bool:
+        """Whether vectors depend on texts alone: templates depend on slots."""
+        return False
 
     @property
     def description(self) -> str:

@@ -40,7 +40,7 @@ from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import STATIC
 from turnwise.models.backbone.static_table import StaticTable
 from turnwise.models.backbone.tokenizer import FastTokenizer
-from turnwise.models.encoder import EncoderConfig
+from turnwise.models.encoder_config import EncoderConfig
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.trainable_encoder import TrainableEncoder
 

@@ -10,17 +10,16 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import USER, Turn, turn_texts
 from turnwise.core.errors import ModelError
-from turnwise.core.files import read_json, write_json
-from turnwise.core.imports import without_garbage_collection
+from turnwise.core.files import write_json
+from turnwise.core.imports import import_object, without_garbage_collection
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
 from turnwise.core.vectors import normalise_vectors
@@ -29,13 +28,13 @@ from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, c
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, token_batches
 from turnwise.models.backbone.source import (
     DESCRIPTION_FILE,
-    RUNTIMES,
     Pooling,
     Runtime,
     load_training_data,
     locate_model,
 )
-from turnwise.models.identity import EncoderId, index_fingerprint
+from turnwise.models.encoder_config import EncoderConfig, ExportKind, check_runtime, describe_export
+from turnwise.models.identity import EncoderId, digest_model, tokenizer_text
 from turnwise.version import __version__
 
 #: What can be encoded: a text, or a conversation so far, newest turn last.
@@ -50,80 +49,15 @@ TOKENISE_BATCH = 32_768
 #: Of matrix products.
 Precision = Literal["float32", "bfloat16", "float16"]
 
-#: The kinds of exported models.
-ExportKind = Literal["onnx", "static"]
-
 #: The type, layers and hidden units of a backbone, such as ('bert', 12, 768).
 Architecture = tuple[str, int, int]
 
-
-@dataclass(slots=True)
-class EncoderConfig:
-    """The settings of an encoder in a model's folder (see `Encoder`); the defaults are those of a plain backbone."""
-
-    path: str = ""  # of the backbone, which older sentence-transformers folders keep in a subfolder
-    pooling: Pooling = "mean"
-    max_length: int | None = None
-    normalise: bool = False
-    style: TurnStyle = "separator"
-    dense: str = ""  # path of the layer of the pooling 'cls-mlp'
-    exported: ExportKind | None = None
-    origin: str | None = None  # see `Encoder`
-    runtime: Runtime = "onnxruntime"  # of an ONNX graph; not in the folder, but chosen when it is loaded
-
-    @classmethod
-    def read(cls, folder: Path) -> "EncoderConfig":
-        """Read a folder of turnwise, model2vec, sentence-transformers or transformers."""
-        config = cls()
-        if (folder / DESCRIPTION_FILE).is_file():
-            settings = read_json(folder / DESCRIPTION_FILE)
-            kind = settings.get("kind")
-            if kind == "reranker":
-                raise ModelError(f"{folder} holds a re-ranker, not an encoder: load it with Reranker.load")
-            config.style = settings["style"]
-            if kind in get_args(ExportKind):
-                config.exported, config.pooling = kind, settings["pooling"]
-                config.max_length, config.normalise = settings["max_length"], settings["normalise"]
-                config.origin = settings.get("origin")
-                return config
-        if (folder / "modules.json").is_file():
-            for module in read_json(folder / "modules.json"):
-                config._read_module(folder, module["type"], module["path"])
-        return config
-
-    def _read_module(self, folder: Path, module: str, path: str) -> None:
-        kind = module.rpartition(".")[2]
-        if kind == "Transformer":
-            settings = folder / path / "sentence_bert_config.json"
-            self.path = path
-            self.max_length = read_json(settings).get("max_seq_length") if settings.is_file() else None
-        elif kind == "Pooling":
-            self.pooling = _read_pooling(folder, read_json(folder / path / "config.json"))
-        elif kind == "Dense" and self.pooling == "cls" and _is_pooler(read_json(folder / path / "config.json")):
-            self.pooling, self.dense = "cls-mlp", path
-        elif kind == "StaticEmbedding":
-            self.path, self.exported = path, "static"
-        elif kind == "Normalize":
-            self.normalise = True
-        else:
-            raise ModelError(f"{folder} has a module that turnwise does not support: {module}")
-
-
-def _read_pooling(folder: Path, settings: dict[str, Any]) -> Pooling:
-    """Return the pooling of a sentence-transformers folder, in its old or new format."""
-    poolings: dict[str, Pooling] = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
-    poolings |= {"cls": "cls", "mean": "mean", "max": "max"}
-    prefix = "pooling_mode_"
-    names = [key.removeprefix(prefix) for key, value in settings.items() if key.startswith(prefix) and value]
-    names = [settings["pooling_mode"]] if "pooling_mode" in settings else names
-    if len(names) != 1 or names[0] not in poolings:
-        raise ModelError(f"{folder} has a pooling that turnwise does not support: {settings}")
-    return poolings[names[0]]
-
-
-def _is_pooler(settings: dict[str, Any]) -> bool:
-    square = settings["in_features"] == settings["out_features"]
-    return bool(square and settings.get("bias", True)) and str(settings.get("activation_function", "")).endswith("Tanh")
+#: The classes of encoders, by the kind of model in a folder; imported when they are needed, because one needs torch.
+_CLASSES: dict[ExportKind | None, str] = {
+    None: "turnwise.models.trainable_encoder:TrainableEncoder",
+    "onnx": "turnwise.models.exported_encoder:ExportedEncoder",
+    "static": "turnwise.models.exported_encoder:ExportedEncoder",
+}
 
 
 class Encoder(ABC):
@@ -195,6 +129,11 @@ class Encoder(ABC):
     @abstractmethod
     def _batch_tokens(self) -> int:
         """The default number of tokens of one forward pass."""
+
+    @property
+    def reads_texts_only(self) -> bool:
+        """Whether the vectors of turns depend on their texts alone, not on speakers and slots."""
+        return self.style == "separator"
 
     @property
     def composer(self) -> Composer:
@@ -369,9 +308,10 @@ class Encoder(ABC):
         folder = locate_model(name)
         config = EncoderConfig.read(folder)
         if runtime is not None:
-            _check_runtime(runtime, folder, config)
+            check_runtime(runtime, folder, config)
             config.runtime = runtime
-        kind = _class_of(config)
+        with without_garbage_collection():
+            kind: type[Self] = import_object(_CLASSES[config.exported])
         if not issubclass(kind, cls):
             raise ModelError(
                 f"{folder} is {describe_export(config.exported)}, which runs but cannot be trained or changed: use the "
@@ -436,31 +376,19 @@ def _turns_of(item: TextOrTurns, style: TurnStyle) -> list[tuple[str, str]]:
     return list(zip(speakers, texts, strict=True))
 
 
-def describe_export(kind: ExportKind | None) -> str:
-    """Return the name of a kind of exported models, for messages."""
-    return "a static model (a table of token vectors)" if kind == "static" else "an ONNX model"
+def encoder_fingerprint(encoder: Encoder) -> str:
+    """Return a hash of all that determines an encoder's vectors: weights, vocabulary and settings."""
+    settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
+    precision = "" if encoder.precision == "float32" else encoder.precision
+    definition = (encoder.configuration(), tokenizer_text(encoder.tokenizer))
+    return encoder.digest(repr(settings), *definition, precision)
 
 
-def _check_runtime(runtime: str, folder: Path, config: EncoderConfig) -> None:
-    """Make sure that a runtime exists, and that the model in a folder is an ONNX graph."""
-    if runtime not in RUNTIMES:
-        raise ModelError(f"unknown runtime {runtime!r}: choose {' or '.join(map(repr, RUNTIMES))}")
-    if config.exported == "static":
-        raise ModelError(f"{folder} is {describe_export('static')}, which needs no runtime: leave {runtime!r} out")
-    if config.exported is None:
-        raise ModelError(
-            f"{folder} is not an ONNX model, so {runtime} cannot run it: export it first (`turnwise export --format "
-            "onnx-int8`), or leave the runtime out"
-        )
+def index_fingerprint(encoder: Encoder, max_length: int | None = None) -> str:
+    """Return the fingerprint of an `EncoderId`; `max_length` are the tokens that it reads (None: its limit).
 
-
-def _class_of(config: EncoderConfig) -> type[Encoder]:
-    """Return the class of a folder's encoder; importing it may need torch."""
-    if config.exported:
-        from turnwise.models.exported_encoder import ExportedEncoder
-
-        return ExportedEncoder
-    with without_garbage_collection():
-        from turnwise.models.trainable_encoder import TrainableEncoder
-
-    return TrainableEncoder
+    An ONNX graph has that of the model that it was exported from.
+    """
+    longest = min(max_length or encoder.max_length, encoder.max_length)
+    settings = repr((encoder.pooling, longest, encoder.style))
+    return digest_model(None, encoder.origin or encoder.weights_fingerprint(), settings)

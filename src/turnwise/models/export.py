@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +30,12 @@ from turnwise.models.backbone.source import DESCRIPTION_FILE, Pooling
 from turnwise.models.backbone.static_table import STATIC_FILE
 from turnwise.models.backbone.tokenizer import FastTokenizer
 from turnwise.models.distillation import DIMENSIONS, distil, silence_libraries
-from turnwise.models.encoder import Encoder, EncoderConfig
+from turnwise.models.encoder import Encoder
+from turnwise.models.encoder_config import EncoderConfig
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.trainable_encoder import TrainableEncoder
 
 ExportFormat = Literal["onnx", "onnx-int8", "static"]
-FORMATS: tuple[str, ...] = get_args(ExportFormat)
 
 #: The version of ONNX operators: 20 is the first with GELU.
 _OPSET = 20

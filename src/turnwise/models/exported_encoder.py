@@ -14,7 +14,8 @@ from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import Pooling
 from turnwise.models.backbone.static_table import UNLIMITED, StaticTable
 from turnwise.models.backbone.tokenizer import FastTokenizer
-from turnwise.models.encoder import Architecture, Encoder, EncoderConfig, Precision, describe_export
+from turnwise.models.encoder import Architecture, Encoder, Precision
+from turnwise.models.encoder_config import EncoderConfig, describe_export
 from turnwise.models.identity import digest_model, vocabulary_text
 
 #: Tokens of one pass.

@@ -12,16 +12,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from turnwise.core.errors import EncoderMismatchError
 from turnwise.core.types import SupportsEncode, Vectors
-
-if TYPE_CHECKING:  # a search table compares encoders before anything heavy is imported
-    from turnwise.models.encoder import Encoder
-    from turnwise.models.reranker import Reranker
 
 #: The least cosine between the vectors that one encoder gives a text. An int8 export stays above it.
 MIN_COSINE = 0.97
@@ -43,8 +39,7 @@ class EncoderId:
     @classmethod
     def of(cls, encoder: SupportsEncode, max_length: int | None = None) -> "EncoderId | None":
         """Return the id of an encoder that reads `max_length` tokens (None: its limit); None if it has none."""
-        identify = getattr(encoder, "identify", None)
-        return None if identify is None else identify(max_length)
+        return encoder.identify(max_length) if isinstance(encoder, SupportsIdentify) else None
 
     @classmethod
     def from_json(cls, values: dict[str, str] | None) -> "EncoderId | None":
@@ -53,6 +48,14 @@ class EncoderId:
 
     def __str__(self) -> str:
         return f"{self.name or 'an encoder without a name'} (fingerprint {self.fingerprint[:12]})"
+
+
+@runtime_checkable
+class SupportsIdentify(Protocol):
+    """An encoder that has an id."""
+
+    def identify(self, max_length: int | None = None) -> EncoderId | None:
+        """Return what identifies its vectors of inputs of `max_length` tokens (None: its limit); None: nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,38 +133,14 @@ class EncoderIdentity:
         return other.id if isinstance(other, EncoderIdentity) else EncoderId.of(other, self.max_length)
 
 
-def encoder_fingerprint(encoder: "Encoder") -> str:
-    """Return a hash of all that determines an encoder's vectors: weights, vocabulary and settings."""
-    settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
-    precision = "" if encoder.precision == "float32" else encoder.precision
-    definition = (encoder.configuration(), _tokenizer_text(encoder.tokenizer))
-    return encoder.digest(repr(settings), *definition, precision)
-
-
-def index_fingerprint(encoder: "Encoder", max_length: int | None = None) -> str:
-    """Return the fingerprint of an `EncoderId`; `max_length` are the tokens that it reads (None: its limit).
-
-    An ONNX graph has that of the model that it was exported from.
-    """
-    longest = min(max_length or encoder.max_length, encoder.max_length)
-    settings = repr((encoder.pooling, longest, encoder.style))
-    return digest_model(None, encoder.origin or encoder.weights_fingerprint(), settings)
-
-
-def reranker_fingerprint(reranker: "Reranker") -> str:
-    """Return a hash of all that determines a re-ranker's scores: weights, heads, vocabulary, lengths."""
-    settings = (sorted(reranker.heads), reranker.max_length, reranker.window)
-    backbone = reranker.backbone
-    return digest_model(reranker, repr(settings), backbone.configuration(), _tokenizer_text(backbone.tokenizer))
-
-
 def vocabulary_text(tokenizer: Any) -> str:
     """Return the vocabulary of a tokenizer, for fingerprints."""
     vocabulary = tokenizer.get_vocab()
     return json.dumps([(token, vocabulary[token]) for token in sorted(vocabulary)])  # faster than sorting pairs
 
 
-def _tokenizer_text(tokenizer: Any) -> str:
+def tokenizer_text(tokenizer: Any) -> str:
+    """Return all that determines the tokens of a tokenizer, for fingerprints."""
     return json.dumps(tokenizer_definition(tokenizer), sort_keys=True)
 
 

@@ -16,9 +16,9 @@ from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
 from turnwise.core.vectors import normalise_vectors
 from turnwise.corpus.overlap.training_data import TrainingData
 from turnwise.models.backbone.source import COMPRESSION, Pooling, Runtime, is_reranker, locate_model
-from turnwise.models.encoder import Architecture, Encoder, Precision
+from turnwise.models.encoder import Architecture, Encoder, Precision, encoder_fingerprint
 from turnwise.models.exported_encoder import ExportedEncoder
-from turnwise.models.identity import digest_model, encoder_fingerprint, reranker_fingerprint
+from turnwise.models.identity import digest_model
 from turnwise.models.model_card import short_name
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
 
 
 def _wrap_scorer(model: Any, name: str, fingerprint: str | None) -> ModelUnderTest:
-    from turnwise.models.reranker import Reranker
+    from turnwise.models.reranker import Reranker, reranker_fingerprint
 
     if not isinstance(model, Reranker):
         return ModelUnderTest(name, None, model, None, fingerprint)

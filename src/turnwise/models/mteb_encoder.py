@@ -13,8 +13,7 @@ from torch.nn.functional import normalize
 
 from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.types import Vectors
-from turnwise.models.encoder import Encoder
-from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.model_card import short_name
 
 

@@ -47,6 +47,7 @@ from turnwise.models.backbone.source import (
 )
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.coherence import PositionScores, TurnOrder, out_of_place_scores, placement_scores, predict_orders
+from turnwise.models.identity import digest_model, tokenizer_text
 from turnwise.models.trainable_encoder import default_batch_tokens
 from turnwise.version import __version__
 
@@ -276,3 +277,10 @@ class Reranker(nn.Module):
 def pair_text(context: Conversation, candidate: str) -> tuple[str, str]:
     """Return a conversation and a candidate as the two texts that a sentence-transformers `CrossEncoder` takes."""
     return "".join(text + END_OF_TURN for text in turn_texts(context)), candidate + END_OF_TURN
+
+
+def reranker_fingerprint(reranker: Reranker) -> str:
+    """Return a hash of all that determines a re-ranker's scores: weights, heads, vocabulary, lengths."""
+    settings = (sorted(reranker.heads), reranker.max_length, reranker.window)
+    backbone = reranker.backbone
+    return digest_model(reranker, repr(settings), backbone.configuration(), tokenizer_text(backbone.tokenizer))

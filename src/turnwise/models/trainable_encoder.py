@@ -20,7 +20,8 @@ from turnwise.models.backbone.modules import PoolerLayer, arrange_weights, choos
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import Pooling, write_dense, write_modules
 from turnwise.models.backbone.stream import TokenStream
-from turnwise.models.encoder import Architecture, Encoder, EncoderConfig
+from turnwise.models.encoder import Architecture, Encoder
+from turnwise.models.encoder_config import EncoderConfig
 from turnwise.models.identity import digest_model, vocabulary_text
 
 #: Tokens of one forward pass on a CPU, and at most on a GPU, where its states take an eighth of the memory.

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from turnwise.core.dialogue import Turn
 from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
-from turnwise.core.types import SupportsEncode, Vectors
+from turnwise.core.types import DescribedEncoder, SupportsEncode, Vectors
 from turnwise.core.vectors import normalise_vectors
 from turnwise.models.identity import EncoderId
 
@@ -46,7 +46,8 @@ class VectorCache:
     def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
         """Return vectors (inputs, size) in the order of the inputs; only new inputs are encoded."""
         self._load()
-        texts_only = getattr(self._encoder, "style", None) == "separator"  # such an encoder ignores speakers and slots
+        described = self._encoder if isinstance(self._encoder, DescribedEncoder) else None
+        texts_only = described is not None and described.reads_texts_only
         keys = [_key(_texts(item) if texts_only else item, max_length) for item in inputs]
         new = {key: item for key, item in zip(keys, inputs, strict=True) if key not in self._index}
         # inputs of similar length together: an encoder wastes less on an even batch
@@ -58,7 +59,7 @@ class VectorCache:
             self._write_portion(portion, np.asarray(vectors, np.float32))
             self._progress("encoding", first + len(portion), len(new))
         vectors = self._gather(keys)
-        if normalise if normalise is not None else getattr(self._encoder, "normalise", False):
+        if normalise if normalise is not None else described is not None and described.normalise:
             vectors = normalise_vectors(vectors)
         return vectors
 
@@ -168,7 +169,8 @@ def _texts(item: Any) -> Any:
 
 def scale_to_device(inputs: int, encoder: SupportsEncode) -> int:
     """Return how many inputs to encode at a time: more on a GPU, which has nothing to do between two calls."""
-    return inputs * _GPU_FACTOR if str(getattr(encoder, "device", "cpu")).startswith("cuda") else inputs
+    on_gpu = isinstance(encoder, DescribedEncoder) and encoder.device.startswith("cuda")
+    return inputs * _GPU_FACTOR if on_gpu else inputs
 
 
 def _key(item: Any, max_length: int | None) -> bytes:

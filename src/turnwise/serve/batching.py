@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.types import Vectors
-from turnwise.models.identity import EncoderId, index_fingerprint
+from turnwise.models.encoder import index_fingerprint
+from turnwise.models.identity import EncoderId
 
 if TYPE_CHECKING:
     from turnwise.models.encoder import Encoder

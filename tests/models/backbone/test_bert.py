@@ -30,7 +30,8 @@ from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.source import locate_model
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.backbone.transformers_backbone import TransformersBackbone
-from turnwise.models.identity import encoder_fingerprint, tokenizer_definition
+from turnwise.models.encoder import encoder_fingerprint
+from turnwise.models.identity import tokenizer_definition
 from turnwise.models.trainable_encoder import TrainableEncoder
 
 Folder = Callable[[str], Path]

@@ -1,6 +1,7 @@
 """Pooling over the stream against a plain loop over the sequences."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch.testing import assert_close
 
 from tests.helpers.families import sequences
 from turnwise.models.backbone.modules import PoolerLayer, pool
-from turnwise.models.backbone.source import POOLINGS, Pooling
+from turnwise.models.backbone.source import Pooling
 from turnwise.models.backbone.stream import TokenStream
 
 PLAIN: dict[Pooling, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -23,7 +24,7 @@ PLAIN: dict[Pooling, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def test_every_pooling_is_tested() -> None:
-    assert set(PLAIN) == set(POOLINGS)
+    assert set(PLAIN) == set(get_args(Pooling))
 
 
 @pytest.mark.parametrize("pooling", PLAIN)

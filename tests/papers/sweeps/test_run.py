@@ -21,8 +21,7 @@ from turnwise.core.errors import EvaluationError, RecipeError, TrainingError, Tr
 from turnwise.core.registry import known_names
 from turnwise.corpus.storage.corpus import Corpus, read_corpus
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.models.encoder import Encoder
-from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.loading import ModelUnderTest, load_folder
 from turnwise.papers.sweeps import run as sweep_module
 from turnwise.papers.sweeps.plan import Sweep, load_sweep, packaged_sweeps, parse_axis

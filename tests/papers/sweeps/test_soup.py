@@ -18,8 +18,7 @@ from turnwise.cli.experiments import soup_command
 from turnwise.core.errors import EvaluationError, ModelError
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.models.encoder import Encoder
-from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.reranker import Reranker
 from turnwise.models.soup import average_weights
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint

@@ -19,8 +19,7 @@ from turnwise.cli.experiments import sweep_command
 from turnwise.core.errors import TrainingError
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.models.encoder import Encoder
-from turnwise.models.identity import encoder_fingerprint
+from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.loading import ModelUnderTest, load_model, postprocess_model, wrap_model
 from turnwise.papers.sweeps import run as sweep_module
 from turnwise.papers.sweeps.plan import Axis, Sweep, Variant, load_sweep, run_name

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 #: How the token states of a text become one vector.
 Pooling = Literal["mean", "cls", "cls-mlp", "max", "first-last"]
-POOLINGS: tuple[str, ...] = get_args(Pooling)
 
 #: The libraries that run ONNX graphs.
 Runtime = Literal["onnxruntime", "openvino"]

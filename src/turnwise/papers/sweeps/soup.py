@@ -13,10 +13,10 @@ from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json, replacing, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.source import is_reranker, locate_model
-from turnwise.models.identity import encoder_fingerprint, reranker_fingerprint
+from turnwise.models.encoder import encoder_fingerprint
 from turnwise.models.loading import load_folder
 from turnwise.models.model_card import model_card_header
-from turnwise.models.reranker import Reranker
+from turnwise.models.reranker import Reranker, reranker_fingerprint
 from turnwise.models.soup import average_weights, check_ratio, check_same_architecture
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
