@@ -23,11 +23,10 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def imports(path: Path, *, nested: bool) -> set[str]:
-    """Return the modules of this package that a file imports; `nested` includes imports inside functions."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+def imports(path: Path) -> set[str]:
+    """Return the modules of this package that a file imports, also inside functions and for type checking only."""
     imported: set[str] = set()
-    for node in ast.walk(tree) if nested else _top_level(tree.body):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "turnwise":
             base = node.module.partition(".")[2]
             imported |= {f"{base}.{alias.name}".strip(".") for alias in node.names} & MODULES.keys() or {base}
@@ -36,10 +35,7 @@ def imports(path: Path, *, nested: bool) -> set[str]:
     return imported
 
 
-def _top_level(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return statements that run on import; a type-checking block does not run."""
-    nested = [_top_level(node.body) for node in body if isinstance(node, ast.Try | ast.With | ast.ClassDef)]
-    return body + [node for statements in nested for node in statements]
+IMPORTS = {module: imports(path) for module, path in MODULES.items()}
 
 
 def test_top_level_holds_layers_only() -> None:
@@ -52,27 +48,32 @@ def test_top_level_holds_layers_only() -> None:
 def test_imports_point_downwards() -> None:
     upward = [
         f"{module} imports {imported}"
-        for module, path in MODULES.items()
+        for module, targets in IMPORTS.items()
         if (layer := module.split(".")[0]) in LAYERS
-        for imported in imports(path, nested=True)
+        for imported in targets
         if (target := imported.split(".")[0]) in LAYERS and LAYERS.index(target) < LAYERS.index(layer)
     ]
     assert not upward, "\n".join(upward)
 
 
 def test_no_import_cycles() -> None:
-    graph = {module: imports(path, nested=False) - {module} for module, path in MODULES.items()}
+    """Imports inside functions and for type checking only count as well."""
     finished: set[str] = set()
 
     def visit(module: str, trail: tuple[str, ...]) -> None:
         assert module not in trail, " -> ".join((*trail[trail.index(module) :], module))
         if module not in finished:
-            for imported in sorted(graph.get(module, ())):
+            for imported in sorted(IMPORTS.get(module, ())):
                 visit(imported, (*trail, module))
             finished.add(module)
 
-    for module in graph:
+    for module in IMPORTS:
         visit(module, ())
+
+
+def test_files_are_short() -> None:
+    lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in MODULES.items()}
+    assert {module: length for module, length in lengths.items() if length > 450} == {}
 
 
 def test_every_package_says_what_it_is_for() -> None:

@@ -19,7 +19,6 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from tests.helpers.encoders import RandomEncoder
 from turnwise import Encoder, EncoderTransformer
-from turnwise.core.errors import TurnwiseError
 
 TEXTS = ["where is my parcel", "has it been shipped", "cancel my order", "I no longer want it"]
 LABELS = ["track", "track", "cancel", "cancel"]
@@ -128,9 +127,8 @@ def test_search_in_several_processes(folder: str) -> None:
 def test_wrong_inputs_and_parameters(parameters, texts, message: str) -> None:
     transformer = EncoderTransformer(RandomEncoder(), **parameters)
     for method in (transformer.fit, transformer.transform):
-        with pytest.raises(ValueError, match=message) as error:
+        with pytest.raises(ValueError, match=message):
             method(texts)
-        assert isinstance(error.value, TurnwiseError)
 
 
 def test_wrong_inputs_name_their_position(folder: str) -> None:

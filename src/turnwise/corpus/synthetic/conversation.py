@@ -149,10 +149,9 @@ class SampleConversation:
         """Play one request from the question to the outcome."""
         rng = self._rng
         before = self._goal
-        moved = False
-        if before is not None and self._chance(0.35):
+        moved = before is not None and self._chance(0.35)
+        if moved:
             self._domain = self._world.domains[pick(rng, self._domain.related)]
-            moved = True
         intent = pick(rng, self._domain.intents)
         while before is not None and intent is before.intent:
             intent = pick(rng, self._domain.intents)
@@ -215,8 +214,7 @@ class SampleConversation:
         while missing := goal.missing():
             slot = missing[0]
             kind = self._slot_types[slot]
-            parts, part_acts = list(opening), list(acts)
-            opening, acts = [], []
+            parts, part_acts, opening, acts = opening, acts, [], []
             if slot_before is None:
                 if not parts and self._chance(0.9):
                     parts, part_acts = [self._phrase("help", self._topic())], ["help"]
@@ -237,26 +235,25 @@ class SampleConversation:
     def _interrupt(self, slot: str) -> None:
         """Let the user ask back or need a moment before answering."""
         number = self._rng.random()
-        label = words(self._slot_types[slot].label)
-        mine = own_words(self._slot_types[slot].label)
+        label = self._slot_types[slot].label
         for threshold, user, system, act in (
             (0.03, "ask_why", "explain", f"explain({slot})"),
             (0.055, "ask_repeat", "rephrase", f"rephrase({slot})"),
             (0.085, "wait", "patience", "wait"),
         ):
             if number < threshold:
-                self._user(user, user, {"label": mine})
-                self._system(system, act, {**self._topic(), "label": label})
+                self._user(user, user, {"label": own_words(label)})
+                self._system(system, act, {**self._topic(), "label": words(label)})
                 return
 
     def _answer(self, goal: _Goal, slot: str, missing: list[str]) -> None:
         kinds = self._slot_types
-        kind = kinds[slot]
+        kind, value = kinds[slot], goal.values[slot]
         goal.known.append(slot)
         if len(missing) > 1 and self._chance(0.12) and not (kind.clause or kinds[missing[1]].clause):
             second = missing[1]
             fillings: Fillings = {
-                "value": (slot, kind.article, goal.values[slot]),
+                "value": (slot, kind.article, value),
                 "value_two": (second, kinds[second].article, goal.values[second]),
                 "label_two": own_words(kinds[second].label),
             }
@@ -264,11 +261,9 @@ class SampleConversation:
             phrasing = pick(self._rng, self._world.user["answer_two"])
             self._say(USER, (f"inform({slot})", f"inform({second})"), [(phrasing, fillings)])
         elif kind.clause or self._chance(0.45):
-            self._say(
-                USER, (f"inform({slot})",), [(pick(self._rng, kind.say), {"value": (slot, "", goal.values[slot])})]
-            )
+            self._say(USER, (f"inform({slot})",), [(pick(self._rng, kind.say), {"value": (slot, "", value)})])
         else:
-            self._user("answer", f"inform({slot})", {"value": (slot, kind.article, goal.values[slot])})
+            self._user("answer", f"inform({slot})", {"value": (slot, kind.article, value)})
 
     def _draw_other(self, slot: str, values: Collection[str]) -> str:
         """Return a random value of a slot that is none of these."""
@@ -285,17 +280,13 @@ class SampleConversation:
         old = goal.values[slot]
         goal.values[slot] = self._draw_other(slot, [old])
         fillings = {**self._about(slot, goal.values[slot]), **self._about(slot, old, "old")}
-        own = {**fillings, "label": own_words(kind.label)}
-        self._user(phrase, f"correct({slot})", own)
-        parts = [self._phrase("corrected", fillings)]
-        acts = [f"correct({slot})"]
-        if pending is not None:
-            parts.append((pick(self._rng, self._slot_types[pending].ask), {}))
-            acts.append(f"request({pending})")
+        self._user(phrase, f"correct({slot})", {**fillings, "label": own_words(kind.label)})
+        corrected = self._phrase("corrected", fillings)
+        if pending is None:
+            closing, act = self._phrase("confirm_closing", {}), "confirm"
         else:
-            parts.append(self._phrase("confirm_closing", {}))
-            acts.append("confirm")
-        self._say(SYSTEM, acts, parts)
+            closing, act = (pick(self._rng, self._slot_types[pending].ask), {}), f"request({pending})"
+        self._say(SYSTEM, (f"correct({slot})", act), [corrected, closing])
 
     def _confirm(self, goal: _Goal, always: bool) -> bool:
         """Let the system repeat what it will do; return whether the user agrees in the end."""
@@ -315,8 +306,9 @@ class SampleConversation:
         if number < 0.09:
             slot = pick(self._rng, goal.intent.slots)
             self._user("deny", "deny")
-            label = words(self._slot_types[slot].label)
-            self._system("rephrase", f"request({slot})", {**self._topic(), "label": label})
+            self._system(
+                "rephrase", f"request({slot})", {**self._topic(), "label": words(self._slot_types[slot].label)}
+            )
             goal.values[slot] = self._draw_other(slot, [goal.values[slot]])
             self._answer(goal, slot, [slot])
             self._say(SYSTEM, acts, [(phrasing, self._filled(goal, phrasing)), self._phrase("confirm_closing", {})])
