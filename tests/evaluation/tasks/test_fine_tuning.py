@@ -160,7 +160,8 @@ def test_turns_stand_behind_their_speakers(encoder: Encoder, monkeypatch: pytest
     seen: list[list[str]] = []
 
     def reading(copied: Encoder, head: object, examples: list[list[np.ndarray]], *_: object, **__: object) -> None:
-        seen.extend(copied.backbone.tokenizer.convert_ids_to_tokens(sequence) for (sequence,) in examples)
+        name_of = copied.backbone.tokenizer.backend_tokenizer.id_to_token
+        seen.extend([name_of(token) for token in sequence] for (sequence,) in examples)
 
     monkeypatch.setattr(fine_tuning, "fine_tune", reading)
     fine_tuned_actions(encoder, action_data(), shots=(3,), seeds=1)

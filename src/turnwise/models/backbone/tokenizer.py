@@ -69,7 +69,8 @@ class FastTokenizer:
         return int(self.backend_tokenizer.add_special_tokens(tokens))
 
     def save_pretrained(self, folder: Path) -> None:
-        """Write the tokenizer into an existing folder, where transformers can load it too."""
+        """Write the tokenizer into a folder, where transformers can load it too."""
+        folder.mkdir(parents=True, exist_ok=True)
         self.backend_tokenizer.save(str(folder / TOKENIZER_FILE))
         write_json(folder / SETTINGS_FILE, self.settings)
 
