@@ -134,10 +134,10 @@ class Handler(BaseHTTPRequestHandler):
             if answer.gap:
                 remote.stopped.wait(answer.gap)
             block = body[sent : min(sent + answer.block, limit)]
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(block), block) if answer.chunked else block)
             sent += len(block)
-        if status in (200, 206):
-            remote.sent.append((start, start + sent))
+            if sent == limit and status in (200, 206):  # before the last block, which lets the client finish
+                remote.sent.append((start, start + sent))
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(block), block) if answer.chunked else block)
         if answer.chunked and answer.break_after is None:
             self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
