@@ -284,11 +284,17 @@ def make_map(
 
 
 def _encode(encoder: SupportsEncode, texts: Sequence[str], max_length: int | None, progress: Progress) -> Vectors:
+    # texts of similar length together, to reduce padding
+    order = np.argsort([len(text) for text in texts], kind="stable")
     portions = []
     for first in range(0, len(texts), _PORTION):
-        portions.append(encoder.encode(texts[first : first + _PORTION], normalise=True, max_length=max_length))
-        progress("encoding", min(first + _PORTION, len(texts)), len(texts))
-    return np.concatenate(portions)
+        portion = order[first : first + _PORTION]
+        portions.append(encoder.encode([texts[row] for row in portion], normalise=True, max_length=max_length))
+        progress("encoding", first + len(portion), len(texts))
+    encoded = np.concatenate(portions)
+    vectors = np.empty_like(encoded)
+    vectors[order] = encoded
+    return vectors
 
 
 # ---- comparison with an earlier map
