@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -409,6 +409,13 @@ def test_pseudonyms_are_consistent_within_a_dialogue() -> None:
         "call [PHONE_1], i.e. [PHONE_1]",
     ]
     assert other.turns[0].text == "[EMAIL_1] it is"
+
+
+def test_a_text_of_many_addresses_is_masked_in_linear_time() -> None:
+    count = 30_000
+    text = " ".join(f"u{number}@x.example" for number in range(count))
+    masked = Masker(Masking(pseudonyms=True)).mask(text, defaultdict(dict))
+    assert masked == " ".join(f"[EMAIL_{number + 1}]" for number in range(count))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ recogniser.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,9 @@ from turnwise.core.imports import import_object
 from turnwise.corpus.hygiene.personal_data import FINDERS, KINDS, TRIGGER
 from turnwise.corpus.hygiene.personal_data.context import Finder, replace_lookalikes
 from turnwise.corpus.hygiene.personal_data.phones import make_phone_finder
+
+#: The numbers of the texts of each kind that were masked in a dialogue.
+Pseudonyms = defaultdict[str, dict[str, int]]
 
 #: A named-entity recogniser: returns (start, end, label) for a text.
 EntityRecogniser = Callable[[str], Iterable[tuple[int, int, str]]]
@@ -69,8 +73,10 @@ class Masker:
     def find(self, text: str) -> list[Match]:
         """Return the personal data in a text, sorted; of overlapping matches, the kind with precedence wins."""
         found: list[Match] = []
+        covered = bytearray(len(text))
         for match in self._candidates(text):
-            if all(match.end <= other.start or match.start >= other.end for other in found):
+            if not any(covered[match.start : match.end]):
+                covered[match.start : match.end] = b"\1" * (match.end - match.start)
                 found.append(match)
         return sorted(found)
 
@@ -84,7 +90,7 @@ class Masker:
         if self._recogniser is not None:
             yield from (Match(*entity) for entity in self._recogniser(text))
 
-    def mask(self, text: str, known: dict[tuple[str, str], int] | None = None) -> str:
+    def mask(self, text: str, known: Pseudonyms | None = None) -> str:
         """Replace personal data by its kind: `[EMAIL]`; with pseudonyms, `known` numbers what was found before."""
         pieces, position = [], 0
         for match in self.find(text):
@@ -92,13 +98,13 @@ class Masker:
             position = match.end
         return "".join([*pieces, text[position:]])
 
-    def replacement(self, text: str, match: Match, known: dict[tuple[str, str], int] | None = None) -> str:
+    def replacement(self, text: str, match: Match, known: Pseudonyms | None = None) -> str:
         """Return what replaces a match: `[PHONE]`, or `[PHONE_2]` with pseudonyms."""
         kind = match.kind.upper()
         if not self.pseudonyms or known is None:
             return f"[{kind}]"
-        key = (kind, _normal_form(text[match.start : match.end]))
-        number = known.setdefault(key, 1 + sum(other == kind for other, _ in known))
+        numbers = known[kind]
+        number = numbers.setdefault(_normal_form(text[match.start : match.end]), len(numbers) + 1)
         return f"[{kind}_{number}]"
 
 

@@ -10,7 +10,7 @@ import hashlib
 import re
 import sqlite3
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,7 @@ from turnwise.corpus.hygiene.automatic_messages import DEFAULT_FRACTION, Automat
 from turnwise.corpus.hygiene.email_quotes import email_quote_edits
 from turnwise.corpus.hygiene.holes import HolePolicy, remove_turns
 from turnwise.corpus.hygiene.markup import html_edits, markdown_edits
-from turnwise.corpus.hygiene.masking import Masker, Masking
+from turnwise.corpus.hygiene.masking import Masker, Masking, Pseudonyms
 from turnwise.corpus.hygiene.personal_data import FINDERS
 from turnwise.corpus.hygiene.text_edits import Edit, edit_turn
 from turnwise.corpus.storage.corpus import merge_speakers
@@ -117,7 +117,7 @@ def _mask(masking: Masking) -> Clean:
     masker = Masker(masking)
 
     def clean(dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
-        known: dict[tuple[str, str], int] = {}
+        known: Pseudonyms = defaultdict(dict)
         turns = []
         for turn in dialogue.turns:
             matches = masker.find(turn.text)
