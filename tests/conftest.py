@@ -75,16 +75,6 @@ def sample_world(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Pa
     return folder
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_dot_plots(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Draw no plots into the reports of evaluations, which nearly all tests ignore; those of the reports draw them."""
-    report = sys.modules.get("turnwise.evaluation.reporting.report")
-    with pytest.MonkeyPatch.context() as patch:
-        if report is not None and "reporting" not in request.path.parts:
-            patch.setattr(report, "dot_plot", lambda *_: "<svg/>")
-        yield
-
-
 @pytest.fixture
 def run_turnwise(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
     """Runs a command line in this process: what it says, once it has ended with the code that it should."""

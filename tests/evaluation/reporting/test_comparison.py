@@ -21,7 +21,7 @@ from turnwise.evaluation.reporting.comparison import (
     holm,
     p_value,
 )
-from turnwise.evaluation.reporting.markdown import escape_markdown
+from turnwise.evaluation.reporting.report import escape_markdown
 from turnwise.evaluation.results import Results, write_results
 
 Array = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.example_results import NASTY, results, row, table, wide
 from turnwise.evaluation.metrics import Outcome, lower_is_better
-from turnwise.evaluation.reporting.markdown import escape_markdown, render_markdown, render_table
+from turnwise.evaluation.reporting.report import escape_markdown, render_markdown, render_table
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tables import decimals_for, format_difference, format_number, measured_cells, sample_sizes
 from turnwise.models.model_card import short_name

@@ -5,16 +5,13 @@ The page is read in a real browser, on a phone, in the dark and on paper.
 
 import json
 import re
-from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 from tests.helpers.example_results import EVIL, NASTY, results
-from tests.helpers.svg import group, marks, paths, texts
 from turnwise.evaluation.reporting.report import render_report, write_report
 from turnwise.evaluation.results import Results, read_content
 
@@ -179,30 +176,6 @@ def test_wide_tables_scroll_in_their_box(browser: Any, folder: Path) -> None:
     box.evaluate("(box) => { box.scrollLeft = 500; }")
     head = box.locator("tbody th").first
     assert head.evaluate("(head) => head.getBoundingClientRect().left >= 0"), "the names of the lines stay in sight"
-    visit.close()
-
-
-def test_dot_plots_show_our_results_among_the_published_values(browser: Any, folder: Path) -> None:
-    """Within a row the marks stand in the order of their values, ours within its interval, in light or dark colours."""
-    visit = Visit(browser, folder, color_scheme="dark")
-    image = visit.page.locator(".dots img").first
-    assert "5-shot · Delta: " in (image.get_attribute("alt") or "")
-    svg = b64decode((image.get_attribute("src") or "").partition("base64,")[2]).decode()
-    root = ElementTree.fromstring(svg)
-    names = ("1-shot · Alpha", "5-shot · Alpha", "1-shot · Beta", "1-shot · Gamma", "5-shot · Gamma", "5-shot · Delta")
-    assert [text for text in texts(root) if " · " in text] == list(names)
-    published, proposed, ours = (marks(group(root, kind))[0][0] for kind in ("published", "proposed", "ours"))
-    assert published < proposed < ours
-    ((low, _), (high, _)) = paths(group(root, "interval"))[0]
-    assert low < ours < high
-    assert "prefers-color-scheme:dark" in svg
-    lightest = image.evaluate(
-        """(image) => { const canvas = document.createElement("canvas"); const area = canvas.getContext("2d");
-             [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight]; area.drawImage(image, 0, 0);
-             const pixels = area.getImageData(0, 0, canvas.width, canvas.height).data;
-             return pixels.reduce((most, value, place) => place % 4 ? most : Math.max(most, value), 0); }"""
-    )
-    assert lightest > 0xE0, "the text is light on a dark render_report; nothing is as light on a light one"
     visit.close()
 
 

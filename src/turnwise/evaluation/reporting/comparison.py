@@ -28,7 +28,7 @@ from turnwise.evaluation.metrics import (
     confidence_interval,
     lower_is_better,
 )
-from turnwise.evaluation.reporting.markdown import escape_markdown, markdown_table
+from turnwise.evaluation.reporting.report import escape_markdown, markdown_table
 from turnwise.evaluation.results import Results, read_content, read_outcomes, replace_undefined
 from turnwise.evaluation.suites import summarise
 from turnwise.evaluation.tables import decimals_for, format_difference, format_number

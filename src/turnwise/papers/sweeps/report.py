@@ -13,7 +13,7 @@ from turnwise.core.errors import MissingPackageError
 from turnwise.core.files import write_atomic
 from turnwise.core.html import format_value, render_page
 from turnwise.core.plots import line_chart
-from turnwise.evaluation.reporting.markdown import escape_markdown, markdown_table
+from turnwise.evaluation.reporting.report import escape_markdown, markdown_table
 from turnwise.evaluation.results import evaluation_environment, replace_undefined
 from turnwise.evaluation.suites import SummaryResult
 from turnwise.evaluation.tables import ABSENT, decimals_for, format_difference, format_interval, format_number
