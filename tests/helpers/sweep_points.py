@@ -8,7 +8,7 @@ import numpy as np
 
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.results import Results
-from turnwise.papers.sweeps.points import SweepPoint
+from turnwise.papers.sweeps.experiment import SweepPoint
 
 #: The results that the summaries of the diaeval suite average.
 RESULT_KEYS = (

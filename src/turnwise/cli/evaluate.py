@@ -98,8 +98,8 @@ def evaluate_command(
     from turnwise.evaluation.evaluation_protocols import Effort
 
     if every_epoch:
-        from turnwise.papers.sweeps.epochs import evaluate_epochs
-        from turnwise.papers.sweeps.points import EvaluationPlan
+        from turnwise.papers.sweeps.experiment import EvaluationPlan
+        from turnwise.papers.sweeps.series import evaluate_epochs
 
         if postprocess is not None or reranker is not None or compressed or exclude_seen:
             raise typer.BadParameter(

@@ -27,7 +27,7 @@ from turnwise.cli.output import Block, facts, lines, message, progress_bar, show
 from turnwise.core.imports import require
 
 if TYPE_CHECKING:
-    from turnwise.papers.sweeps.points import SweepPoint
+    from turnwise.papers.sweeps.experiment import SweepPoint
 
 
 def _list_sweeps(requested: bool) -> None:
@@ -80,8 +80,8 @@ def sweep_command(
     require("torch", "pyarrow", extra="train")
     from turnwise.core.errors import TrainingError, TrainingInterruptedError
     from turnwise.evaluation.evaluation_protocols import Effort
+    from turnwise.papers.sweeps.experiment import EvaluationPlan
     from turnwise.papers.sweeps.plan import load_sweep
-    from turnwise.papers.sweeps.points import EvaluationPlan
     from turnwise.papers.sweeps.run import run_sweep
 
     suites = (suite or ()) if suite or task else None
@@ -141,8 +141,8 @@ def soup_command(
         raise typer.BadParameter("name what to evaluate", param_hint="--suite / --task")
     require("torch", "pyarrow", extra="train")
     from turnwise.evaluation.evaluation_protocols import Effort
-    from turnwise.papers.sweeps.points import EvaluationPlan
-    from turnwise.papers.sweeps.soup import evaluate_soups, write_soup, write_soups
+    from turnwise.papers.sweeps.experiment import EvaluationPlan
+    from turnwise.papers.sweeps.series import evaluate_soups, write_soup, write_soups
 
     with progress_bar() as progress:
         if data is not None and (suite or task):
@@ -175,7 +175,7 @@ def show_points(points: "Sequence[SweepPoint]", out: Path, as_json: bool, title:
 
 def metric_lines(points: "Sequence[SweepPoint]", title: str) -> Block:
     """One block per metric with one line per point, which fits any terminal width."""
-    from turnwise.papers.sweeps.report import summary_table
+    from turnwise.papers.sweeps.experiment import summary_table
 
     (_, *metrics), table = summary_table(points)
     width = max(len(name) for name, *_ in table)

@@ -126,8 +126,8 @@ def scatter_chart(clouds: Sequence[Cloud], title: str) -> str:
 
 
 @contextmanager
-def chart_style(parameters: Any = None) -> Iterator[None]:
-    """Draw in the style of all charts; `parameters` maps names of matplotlib's rcParams to other values.
+def chart_style() -> Iterator[None]:
+    """Draw in the style of all charts.
 
     Raises:
         MissingPackageError: if matplotlib is not installed.
@@ -136,7 +136,7 @@ def chart_style(parameters: Any = None) -> Iterator[None]:
         import matplotlib
     except ImportError:
         raise MissingPackageError("plots need matplotlib: pip install 'turnwise[plots]'") from None
-    with as_file(files("turnwise.core") / "plots.mplstyle") as style, matplotlib.rc_context(parameters, str(style)):
+    with as_file(files("turnwise.core") / "plots.mplstyle") as style, matplotlib.rc_context(fname=str(style)):
         yield
 
 

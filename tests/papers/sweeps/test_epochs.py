@@ -12,8 +12,8 @@ from tests.helpers.tiny import backbone, corpus, recipe
 from turnwise import evaluate
 from turnwise.core.errors import TrainingError
 from turnwise.evaluation.evaluation_protocols import Effort
-from turnwise.papers.sweeps.epochs import evaluate_epochs
-from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
+from turnwise.papers.sweeps.experiment import EvaluationPlan, SweepPoint
+from turnwise.papers.sweeps.series import evaluate_epochs
 from turnwise.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("few_bootstrap_samples")

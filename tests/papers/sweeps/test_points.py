@@ -12,7 +12,7 @@ from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.results import Results
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest, wrap_model
-from turnwise.papers.sweeps.points import EvaluationPlan
+from turnwise.papers.sweeps.experiment import EvaluationPlan
 
 pytestmark = pytest.mark.usefixtures("no_curves", "few_bootstrap_samples")
 

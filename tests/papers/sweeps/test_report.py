@@ -17,8 +17,7 @@ from turnwise.cli.experiments import metric_lines
 from turnwise.cli.output import show
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.results import Results
-from turnwise.papers.sweeps.points import SweepPoint
-from turnwise.papers.sweeps.report import summary_table, write_experiment
+from turnwise.papers.sweeps.experiment import SweepPoint, summary_table, write_experiment
 
 AXES = ("batch_size", "objectives.dse.temperature")
 EVIL = '<img src="https://example.org/x.png" onerror="alert(1)"> | a_b'

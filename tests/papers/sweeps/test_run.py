@@ -1,4 +1,4 @@
-"""Running sweeps: equality with train and evaluate, resuming, failures, memory, packaged sweeps, the command."""
+"""Running sweeps: equality with train and evaluate, resuming, failures, memory, the command."""
 
 import json
 import weakref
@@ -15,21 +15,19 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from tests.helpers.tiny import backbone, corpus, recipe
+from tests.papers.sweeps.conftest import LoadVariants
 from turnwise import evaluate
 from turnwise.cli.experiments import sweep_command
-from turnwise.core.errors import EvaluationError, RecipeError, TrainingError, TrainingInterruptedError
-from turnwise.core.registry import known_names
+from turnwise.core.errors import EvaluationError, TrainingError, TrainingInterruptedError
 from turnwise.corpus.storage.corpus import Corpus, read_corpus
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.loading import ModelUnderTest, load_folder
 from turnwise.papers.sweeps import run as sweep_module
-from turnwise.papers.sweeps.plan import Sweep, load_sweep, packaged_sweeps, parse_axis
-from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
+from turnwise.papers.sweeps.experiment import EvaluationPlan, SweepPoint
+from turnwise.papers.sweeps.plan import Sweep, load_sweep, packaged_sweeps
 from turnwise.papers.sweeps.run import run_sweep
 from turnwise.training.loop import train
-from turnwise.training.recipe import Recipe
-from turnwise.training.recipe_files import packaged_recipes
 from turnwise.training.recipe_loading import load_recipe
 
 pytestmark = pytest.mark.usefixtures("no_curves", "few_bootstrap_samples")
@@ -169,18 +167,11 @@ def test_every_point_is_trained_and_evaluated(whole: tuple[Path, list[SweepPoint
     assert len(list((out / "tokens").glob("texts-*"))) == 1
 
 
-@pytest.mark.parametrize(
-    ("sweep", "settings"),
-    [
-        ("pair", ["seed=2"]),
-        pytest.param("whole", ["seed=3", "learning_rate=1e-2", "query_turns=[1, 2]"], marks=pytest.mark.full),
-    ],
-)
 def test_points_equal_train_and_evaluate(
-    sweep: str, settings: list[str], tiny_recipe: Path, world: Path, tmp_path: Path, request: pytest.FixtureRequest
+    pair: tuple[Path, list[SweepPoint]], tiny_recipe: Path, world: Path, tmp_path: Path
 ) -> None:
-    _, points = request.getfixturevalue(sweep)
-    train(load_recipe(tiny_recipe, settings), corpus(), tmp_path / "model")
+    _, points = pair
+    train(load_recipe(tiny_recipe, ["seed=2"]), corpus(), tmp_path / "model")
     assert points[-1].folder is not None
     assert same(weights(tmp_path / "model"), weights(points[-1].folder))
     for model, point in ((tmp_path / "model", points[-1]), (backbone(), points[0])):
@@ -199,25 +190,16 @@ def test_finished_sweeps_are_not_repeated(
     assert content(out) == before
 
 
-@pytest.mark.parametrize(
-    "stop",
-    [
-        pytest.param(KeyboardInterrupt("by a key"), marks=pytest.mark.full),
-        TrainingInterruptedError("interrupted at step 2 of 4"),
-    ],
-)
 def test_resuming_between_points_gives_the_same_results(
-    stop: BaseException,
     pair: tuple[Path, list[SweepPoint]],
     tiny_recipe: Path,
     world: Path,
     tmp_path: Path,
     training_log: TrainingLog,
 ) -> None:
+    stop = TrainingInterruptedError("interrupted at step 2 of 4")
     training_log.error_at = lambda number: stop if number == 1 else None
-    with pytest.raises(
-        type(stop), match=r"by a key|interrupted at seed=2; everything is saved. Run the same sweep again"
-    ):
+    with pytest.raises(TrainingInterruptedError, match="interrupted at seed=2; everything is saved"):
         run(seeds(tiny_recipe), corpus(), world, tmp_path)
     partial = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert [point["place"] for point in partial["points"]] == [{}, {"seed": 1}]
@@ -227,27 +209,24 @@ def test_resuming_between_points_gives_the_same_results(
     assert training_log.trained == ["seed=1", "seed=2"]
 
 
-@pytest.mark.parametrize("moment", ["training", pytest.param("nli", marks=pytest.mark.full)])
 def test_resuming_within_a_point_gives_the_same_results(
-    moment: str, pair: tuple[Path, list[SweepPoint]], tiny_recipe: Path, world: Path, tmp_path: Path
+    pair: tuple[Path, list[SweepPoint]], tiny_recipe: Path, world: Path, tmp_path: Path
 ) -> None:
-    """The sweep is killed in the third of four training steps, or during an evaluation."""
+    """The sweep is killed in the third of four training steps."""
     current = ""
 
     def kill(step: str, done: int, total: int | None = None) -> None:
         nonlocal current
         kind, _, rest = step.partition(":")
         current = rest.strip() if kind == "sweep" else current
-        if current == "seed=1" and (
-            step.startswith("training") and done == 3 if moment == "training" else "nli" in step
-        ):
+        if current == "seed=1" and step.startswith("training") and done == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run(seeds(tiny_recipe), corpus(), world, tmp_path, progress=kill)
     folder = tmp_path / "runs" / "seed=1"
     checkpoints = sorted(path.name for path in (folder / "checkpoints").glob("*"))
-    assert checkpoints == (["step-000000001", "step-000000002"] if moment == "training" else [])
+    assert checkpoints == ["step-000000001", "step-000000002"]
     points = run(seeds(tiny_recipe), corpus(), world, tmp_path)
     assert content(tmp_path) == content(pair[0])
     assert pair[1][1].folder is not None
@@ -329,7 +308,6 @@ def test_another_recipe_or_corpus_is_rejected_in_the_same_folder(
         (["seed=1,2", "learning_rate=1e-3,fast"], "seed=1, learning_rate=fast: learning_rate must be a number"),
         (["seed=1,2", "query_trns=[1]"], r"neither the recipe nor its objectives have a key 'query_trns'"),
         (["batch_size=8,1"], r"batch_size=1: batch_size must be 2 or more, got 1"),
-        (["learning_rate=1,1.0"], r"learning_rate=1.0 and learning_rate=1 are the same model in the same evaluation"),
     ],
 )
 def test_invalid_points_are_rejected_before_training(
@@ -363,9 +341,8 @@ def test_several_processes_are_rejected(
 # ---- out of memory
 
 
-@pytest.mark.parametrize("kind", [torch.OutOfMemoryError, pytest.param(MemoryError, marks=pytest.mark.full)])
 def test_out_of_memory_in_training_fails_one_point(
-    kind: type[Exception], tiny_recipe: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_recipe: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tensors: list[weakref.ref[Any]] = []
     still_alive: list[bool] = []
@@ -374,7 +351,7 @@ def test_out_of_memory_in_training_fails_one_point(
         if out.name == "seed=1" and not tensors:
             weights = torch.zeros(8)
             tensors.append(weakref.ref(weights))
-            raise kind("tried to allocate 20 GiB")
+            raise torch.OutOfMemoryError("tried to allocate 20 GiB")
         return train(recipe, corpus, out, **options)
 
     monkeypatch.setattr(sweep_module, "train", failing_train)
@@ -387,9 +364,6 @@ def test_out_of_memory_in_training_fails_one_point(
     assert "training ran out of memory (tried to allocate 20 GiB)" in points[1].failure
     assert "--set tokens_per_forward=N" in points[1].failure
     assert still_alive == [False, False]  # memory is released before each point, when nothing refers to it
-    assert (
-        points[1].failure in json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["points"][1]["failure"]
-    )
     again = run(seeds(tiny_recipe), corpus(), world, tmp_path)
     assert not any(point.failure for point in again)
 
@@ -447,105 +421,6 @@ def test_untrained_model_has_the_common_layers_and_pooling(tiny_recipe: Path, wo
     encoder = Encoder.load(backbone(), pooling="cls")
     encoder.backbone.keep_layers(1)
     assert points[0].results[0].facts["fingerprint"] == encoder_fingerprint(encoder)
-
-
-# ---- definitions
-
-
-# ---- packaged sweeps
-
-
-def recipe_keys(recipe: Recipe | None) -> dict[str, Any]:
-    return {} if recipe is None else yaml.safe_load(recipe.to_yaml())
-
-
-def differences(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a recipe that differ from another one's; null: it does not have the key."""
-    changed = {key: new.get(key) for key in new | old if new.get(key) != old.get(key)}
-    return {
-        key: differences(value, old[key]) if isinstance(value, dict) and isinstance(old.get(key), dict) else value
-        for key, value in changed.items()
-    }
-
-
-@pytest.mark.parametrize("name", packaged_sweeps())
-def test_packaged_sweeps_have_the_papers_points(name: str) -> None:
-    """`packaged_sweeps.yaml` lists every point: how its recipe differs from the packaged one, and its variant."""
-    expected = yaml.safe_load((Path(__file__).parent / "packaged_sweeps.yaml").read_text("utf-8"))[name]
-    sweep = load_sweep(name)
-    points = {}
-    for run in sweep.plan():
-        variant = run.variant
-        own = load_recipe(variant.recipe or sweep.recipe)
-        compared = own.first if variant.stage else own
-        keys = ("recipe", "stage", "pooling", "postprocess", "word_vectors")
-        options: dict[str, Any] = {key: value for key in keys if (value := getattr(variant, key))}
-        if not variant.trained:
-            options["trained"] = False
-        points[run.name] = options | differences(recipe_keys(run.recipe), recipe_keys(compared))
-    assert {"recipe": sweep.recipe, "suites": list(sweep.suites), "points": points} == expected
-    assert sweep.description
-    assert set(sweep.suites) <= set(known_names("suite"))
-    assert name not in packaged_recipes()
-
-
-def test_baselines_with_the_papers_numbers_share_one_first_stage() -> None:
-    recipes = {run.name: run.recipe for run in load_sweep("dialoguecse-baselines").plan()}
-    first = [recipe.first for name, recipe in recipes.items() if name.endswith("the paper's numbers")]
-    assert first == [recipes["adapted-avg"]] * 4
-
-
-def test_arguments_replace_and_extend_a_sweep_file(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text(
-        "describes: mine\nrecipe: dse\ngrid:\n  learning_rate: [1e-5, 3.0e-5]\n  seed: [1, 2]\n"
-        "set: [steps=5, batch_size=8]\nsuites: [dse, diaeval]\n",
-        encoding="utf-8",
-    )
-    plain = load_sweep(file)
-    assert plain == Sweep(
-        *("dse", (parse_axis("learning_rate=1e-5,3e-5"), parse_axis("seed=1,2")), ("steps=5", "batch_size=8")),
-        *(("dse", "diaeval"), "mine"),
-    )
-    changed = load_sweep(file, ["seed=7", "start_fraction=0,0.2"], ["steps=9"], ["ums"])
-    assert [(axis.key, axis.values) for axis in changed.axes] == [
-        ("learning_rate", (1e-5, 3e-5)),
-        ("seed", (7,)),
-        ("start_fraction", (0, 0.2)),
-    ]
-    assert changed.suites == ("ums",)
-    assert {(each.recipe.steps, each.recipe.batch_size, each.recipe.seed) for each in changed.plan()} == {(9, 8, 7)}
-    assert load_sweep(file, suites=[]).suites == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("recipe: dse\ngrid: {seed: [1]}\nsuite: dse\n", "unknown key 'suite'; a sweep has the keys"),
-        ("grid: {seed: [1]}\n", "no recipe; a sweep has the keys"),
-        ("recipe: dse\ngrid: {seed: 1}\n", "each with a list of values"),
-        ("recipe: dse\ngrid: [seed]\n", "each with a list of values"),
-        ("recipe: dse\ngrid: {seed: []}\n", "the axis 'seed' has no values"),
-        ("recipe: dse\ngrid: {seed: [1]}\nsuites: dse\n", "suites: expected a list of strings"),
-        ("recipe: dse\ngrid: {seed: [1]}\nset: 5\n", "set: expected keys and values, or a list of strings"),
-        ("recipe: dse\ngrid: {seed: [1]}\nset: {seed: 2}\n", "seed is an axis and also set for all points"),
-        ("recipe: [dse\n", "is not valid YAML"),
-    ],
-)
-def test_invalid_files_are_rejected(text: str, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "bad.yaml"
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(TrainingError, match=message):
-        load_sweep(file)
-
-
-def test_unknown_recipes_and_empty_grids_are_rejected() -> None:
-    with pytest.raises(RecipeError, match="there is no recipe 'nothing'"):
-        load_sweep("nothing", ["seed=1"]).plan()
-    with pytest.raises(TrainingError, match="needs an axis"):
-        load_sweep("dse").plan()
-    with pytest.raises(TrainingError, match="two axes have the key 'seed'"):
-        load_sweep("wmdc-windows", ["seed=1", "seed=2"])
 
 
 # ---- the command
@@ -626,3 +501,19 @@ def test_command_lists_packaged_sweeps() -> None:
     answer = run_command("--list")
     assert answer.exit_code == 0
     assert [name for name in packaged_sweeps() if name not in answer.stdout] == []
+
+
+def test_command_selects_variants(
+    load_variants: LoadVariants, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+
+    def record_call(sweep: Sweep, *_: Any, **__: Any) -> list[SweepPoint]:
+        calls.append([variant.name for variant in sweep.variants])
+        raise typer.Exit  # without training
+
+    monkeypatch.setattr(sweep_module, "run_sweep", record_call)
+    load_variants({"a": {}, "b": {"pooling": "cls"}, "c": {"pooling": "max"}})
+    for options in ("", "--variant c --variant a"):
+        assert run_sweep_of(recipes / "sweep.yaml", tmp_path, tmp_path / "out", options).exit_code == 0
+    assert calls == [["a", "b", "c"], ["a", "c"]]

@@ -12,7 +12,7 @@ OUT/results.json, table.md, report.html, curves/    all points together
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,8 @@ from turnwise.models.backbone.source import Pooling
 from turnwise.models.loading import ModelUnderTest, load_folder, load_model, postprocess_model, wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.papers.baselines.word_vectors import train_word_vectors
+from turnwise.papers.sweeps.experiment import EvaluationPlan, SweepPoint, write_experiment
 from turnwise.papers.sweeps.plan import BACKBONE_KEYS, VARIANT, PlannedRun, Sweep, folder_name, point_name, run_name
-from turnwise.papers.sweeps.points import EvaluationPlan, SweepPoint
-from turnwise.papers.sweeps.report import write_experiment
 from turnwise.training.checkpoint import BEST, CHECKPOINTS, TRAINED
 from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.loop import release_memory, train
@@ -84,10 +83,15 @@ def run_sweep(
     evaluation.check()
     _claim_folder(out, sweep, base, corpus, evaluation)
     title = f"Sweep of {sweep.recipe}: {', '.join(sweep.axis_names)}"
-    remarks = _remarks(sweep, evaluation)
+    remarks = [
+        sweep.description,
+        f"At every point: {', '.join(sweep.common_settings)}." if sweep.common_settings else "",
+        *(variant.describe() for variant in sweep.variants),
+        "" if evaluation.fine_tuning else "Protocols that train the encoder were left out.",
+    ]
 
     def report(points: list[SweepPoint]) -> None:
-        write_experiment(points, sweep.axis_names, out, title, remarks)
+        write_experiment(points, sweep.axis_names, out, title, [*filter(None, remarks)])
 
     runner = _SweepRunner(corpus, out, evaluation, keep_checkpoints, progress, report)
     start = start and not BACKBONE_KEYS & set(sweep.axis_names) and not _includes_untrained(runs, base)
@@ -129,9 +133,10 @@ class _SweepRunner:
         """Train and evaluate a point, unless that was done before."""
         results: tuple[Results, ...] = ()
         failure = ""
-        run_folder = self.out / "runs" / run.run_folder
-        # variants may share a run, so their results are elsewhere
-        folder = self.out / "points" / folder_name(run.parameters) if VARIANT in run.parameters else run_folder
+        folder = run_folder = self.out / "runs" / folder_name(run.parameters)
+        if VARIANT in run.parameters:  # variants with equal recipes share a run, so their results are elsewhere
+            run_folder = self.out / "runs" / run_name(run.recipe)
+            folder = self.out / "points" / folder_name(run.parameters)
         release_memory()
         try:
             results = self.evaluation.evaluate(self._load_model(run, run_folder), folder / "evaluation", self.progress)
@@ -185,7 +190,12 @@ class _SweepRunner:
             except TrainingInterruptedError:
                 raise
             except (TurnwiseError, *_OUT_OF_MEMORY) as error:
-                self.training_failures[folder] = message = _training_message(error, recipe)
+                message = str(error)
+                if not isinstance(error, TurnwiseError):
+                    message = (
+                        f"{_memory_message('training', error)}, or use --set tokens_per_forward=N and another --out"
+                    )
+                self.training_failures[folder] = message
                 raise TrainingError(message) from error
         if not self.keep_checkpoints:
             shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
@@ -211,41 +221,18 @@ def load_untrained(recipe: Recipe, pooling: Pooling | None = None) -> TrainableE
     return encoder
 
 
-def _includes_untrained(runs: Sequence[PlannedRun], base: Recipe) -> bool:
+def _includes_untrained(runs: list[PlannedRun], base: Recipe) -> bool:
     """Return whether a point is the untrained encoder itself."""
-    untrained = [
-        run
+    return any(
+        load_untrained(run.recipe, run.variant.pooling).pooling == load_untrained(base).pooling
         for run in runs
         if not (run.variant.trained or run.variant.postprocess)
         and (run.recipe.backbone, run.recipe.layers) == (base.backbone, base.layers)
-    ]
-    poolings = [load_untrained(run.recipe, run.variant.pooling).pooling for run in untrained]
-    return bool(poolings) and load_untrained(base).pooling in poolings
-
-
-def _memory_message(step: str, error: BaseException) -> str:
-    reason = str(error) or type(error).__name__
-    return f"{step} ran out of memory ({reason}): free memory on the machine and run the sweep again"
-
-
-def _training_message(error: BaseException, recipe: Recipe) -> str:
-    if isinstance(error, TurnwiseError):
-        return str(error)
-    limit = f"less than {recipe.tokens_per_forward}" if recipe.tokens_per_forward else "such as 4096"
-    return (
-        f"{_memory_message('training', error)}, or encode fewer tokens at once (--set tokens_per_forward=N, {limit})"
-        " and, because that changes the recipe, use another --out"
     )
 
 
-def _remarks(sweep: Sweep, evaluation: EvaluationPlan) -> list[str]:
-    remarks = [
-        sweep.description,
-        f"At every point: {', '.join(sweep.common_settings)}." if sweep.common_settings else "",
-        *(variant.describe() for variant in sweep.variants),
-        "" if evaluation.fine_tuning else "Protocols that train the encoder were left out.",
-    ]
-    return [remark for remark in remarks if remark]
+def _memory_message(step: str, error: BaseException) -> str:
+    return f"{step} ran out of memory ({str(error) or type(error).__name__}): free memory and run the sweep again"
 
 
 def _claim_folder(out: Path, sweep: Sweep, base: Recipe, corpus: Corpus, evaluation: EvaluationPlan) -> None:
@@ -262,7 +249,7 @@ def _claim_folder(out: Path, sweep: Sweep, base: Recipe, corpus: Corpus, evaluat
         "recipe": sweep.recipe,
         "set": list(sweep.common_settings),
         "variants": [_yaml_values(asdict(variant)) for variant in sweep.variants],
-        "grid": {axis.key: list(axis.values) for axis in sweep.axes},
+        "grid": sweep.grid,
         **_yaml_values(asdict(evaluation)),
         "learns_from": source,
         "base": asdict(base),
@@ -276,10 +263,9 @@ def _check_same_sweep(path: Path, base: Recipe, source: list[str]) -> None:
         old_base, old_source = from_tree(content["base"]), content["learns_from"]
     except (yaml.YAMLError, KeyError, TypeError, TurnwiseError) as error:
         raise TrainingError(f"{path} is not a sweep definition ({error}): choose another --out") from None
-    values = {
-        each.name: (getattr(old_base, each.name), getattr(base, each.name)) for each in fields(Recipe) if each.compare
-    }
-    if changed := [f"{key} was {old!r}, now {new!r}" for key, (old, new) in values.items() if old != new]:
+    keys = [each.name for each in fields(Recipe) if each.compare]
+    values = [(key, getattr(old_base, key), getattr(base, key)) for key in keys]
+    if changed := [f"{key} was {old!r}, now {new!r}" for key, old, new in values if old != new]:
         raise TrainingError(
             f"{path.parent} holds a sweep of another recipe ({'; '.join(changed)}): choose another --out or add an axis"
         )

@@ -1,24 +1,32 @@
-"""Report an experiment: results.json, table.md, report.html and a curve for every summary."""
+"""An experiment: models at several points, how each is evaluated, and the report of all of them.
+
+FOLDER/SUITE/    the results of a suite, as `turnwise evaluate` writes them; those of single tasks are in TASK+TASK
+FOLDER/cache/    outcomes and vectors, shared by all suites
+"""
 
 import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from turnwise.core import registry
-from turnwise.core.errors import MissingPackageError
+from turnwise.core.errors import EvaluationError, MissingPackageError
 from turnwise.core.files import write_atomic
 from turnwise.core.html import format_value, render_page
 from turnwise.core.plots import line_chart
-from turnwise.evaluation.reporting.report import escape_markdown, markdown_table
-from turnwise.evaluation.results import evaluation_environment, replace_undefined
-from turnwise.evaluation.suites import SummaryResult
+from turnwise.core.progress import Progress, silent
+from turnwise.evaluation.evaluation_protocols import Effort
+from turnwise.evaluation.reporting.report import escape_markdown, markdown_table, write_report
+from turnwise.evaluation.results import Results, evaluation_environment, replace_undefined
+from turnwise.evaluation.runner import check_available, evaluate
+from turnwise.evaluation.suites import SummaryResult, summarise
 from turnwise.evaluation.tables import ABSENT, decimals_for, format_difference, format_interval, format_number
+from turnwise.models.loading import ModelUnderTest
 from turnwise.papers.sweeps.plan import VARIANT
-from turnwise.papers.sweeps.points import SweepPoint
 
 #: The horizontal axis is logarithmic if its largest value is at least this many times its smallest one.
 _LOGARITHMIC_RANGE = 20
@@ -31,6 +39,63 @@ _DIFFERENCE_NOTE = (
 
 #: Identifies a summary: suite and name.
 _SummaryKey = tuple[str, str]
+
+
+@dataclass(frozen=True)  # no slots: `summaries` is cached
+class SweepPoint:
+    """One model of an experiment."""
+
+    name: str  # for tables
+    parameters: dict[str, Any]  # its value on every axis of the experiment; empty for the untrained model
+    folder: Path | None  # the model's folder; None without one
+    results: tuple[Results, ...] = ()  # one for every suite, and one for all single tasks
+    failure: str = ""  # why there are no results; empty if nothing failed
+
+    @cached_property
+    def summaries(self) -> dict[_SummaryKey, SummaryResult]:
+        """The summaries of its results, by suite and name; cached, because reports are rewritten after every point."""
+        return {(summary.suite, summary.name): summary for results in self.results for summary in summarise(results)}
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPlan:
+    """The suites and tasks that evaluate every model of an experiment, and their data, as `evaluate` takes them."""
+
+    data: Path
+    suites: Sequence[str] = ()
+    tasks: Sequence[str] = ()  # in addition to the suites, or without any
+    datasets: Sequence[str] = ()
+    fine_tuning: bool = False
+    effort: Effort = field(default_factory=Effort)
+
+    def check(self) -> None:
+        """Raise an EvaluationError if no model could be evaluated, before one is trained."""
+        if not self.suites and not self.tasks:
+            raise EvaluationError("there is nothing to evaluate: name a suite (--suite) or a task (--task)")
+        check_available(self.data, self.suites, self.tasks)
+
+    def evaluate(self, model: ModelUnderTest, folder: Path, progress: Progress = silent) -> tuple[Results, ...]:
+        """Evaluate a model and write the results to a folder: one for every suite, then one for all tasks.
+
+        Protocols that several suites share run once, and existing outcomes are reused.
+        """
+        evaluated = []
+        for suite in (*self.suites, *([None] if self.tasks else [])):
+            results = evaluate(
+                model,
+                self.data,
+                suite=suite,
+                tasks=self.tasks if suite is None else (),
+                datasets=self.datasets,
+                out=folder,
+                fine_tuning=self.fine_tuning,
+                effort=self.effort,
+                plots=False,
+                progress=progress,
+            )
+            write_report(results, folder / results.suite)
+            evaluated.append(results)
+        return tuple(evaluated)
 
 
 def write_experiment(
@@ -47,7 +112,7 @@ def write_experiment(
         curves = _draw_curves(experiment)
     except MissingPackageError as error:
         curves = {}
-        experiment = _Experiment(points, axes, title, [*remarks, str(error)])
+        experiment.remarks.append(str(error))
     content = replace_undefined(_json_content(experiment, out))
     files = {f"curves/{name}": svg for name, svg in curves.items()} | {
         "results.json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n",
@@ -67,7 +132,7 @@ def summary_table(points: Sequence[SweepPoint]) -> tuple[list[str], list[list[st
     """Return the table of summaries as plain text: its header, and a row for every point."""
     experiment = _Experiment(points)
     rows = [[name, *map(str, cells)] for name, cells in experiment.value_rows()]
-    return ["model", *experiment.headings], rows
+    return ["model", *experiment.headings.values()], rows
 
 
 # ---- the content of all files
@@ -87,12 +152,9 @@ class _SummaryCell:
     @property
     def verdict(self) -> Literal["better", "worse"] | None:
         """Whether it is significantly better or worse than the first point."""
-        if self.difference is None:
+        if self.difference is None or self.difference[1] <= 0 <= self.difference[2]:
             return None
-        _, low, high = self.difference
-        if not (low > 0 or high < 0):
-            return None
-        return "better" if (low > 0) != self.summary.lower_is_better else "worse"
+        return "better" if (self.difference[1] > 0) != self.summary.lower_is_better else "worse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,27 +176,23 @@ class _Experiment:
     def __init__(
         self, points: Sequence[SweepPoint], axes: Sequence[str] = (), title: str = "", remarks: Sequence[str] = ()
     ):
-        self.points = points
-        self.axes = axes
-        self.title = title
+        self.points, self.axes, self.title = points, axes, title
         self.remarks = list(dict.fromkeys([*remarks, *_shortened_protocols(points)]))
-        self.keys: list[_SummaryKey] = list(dict.fromkeys(key for point in points for key in point.summaries))
-        self.headings = [_heading(key) for key in self.keys]
+        suites = registry.known_names("suite")
+        keys = dict.fromkeys(key for point in points for key in point.summaries)
+        self.headings = {(suite, name): f"{suite}: {name}" if suite in suites else name for suite, name in keys}
         #: For every point, its cells by summary.
         self.cells = [
-            {key: _compare_summary(point, points[0], key) for key in self.keys if key in point.summaries}
-            for point in points
+            {key: _compare_summary(point, points[0], key) for key in keys if key in point.summaries} for point in points
         ]
+        self.difference_heading = f"Differences to {points[0].name}" if points else "Differences"
+        self.failures = [(point.name, point.failure) for point in points if point.failure]
 
     def rows(self) -> Iterator[tuple[SweepPoint, dict[_SummaryKey, _SummaryCell]]]:
         return zip(self.points, self.cells, strict=True)
 
     def column(self, key: _SummaryKey) -> list[tuple[SweepPoint, _SummaryCell]]:
         return [(point, cells[key]) for point, cells in self.rows() if key in cells]
-
-    def digits(self, key: _SummaryKey) -> int:
-        """Return the number of decimals of a summary."""
-        return decimals_for(*(x for _, cell in self.column(key) for x in (cell.summary.value, cell.low, cell.high)))
 
     def value_rows(self) -> list[tuple[str, list[_TextCell]]]:
         """Return a row of results for every point."""
@@ -154,24 +212,26 @@ class _Experiment:
             texts = format_difference(value, digits), format_interval(low, high, digits)
             return _TextCell(*texts, cell.verdict, cell.verdict)
 
-        return self._text_rows(format_cell)[1:] if self.keys else []
+        return self._text_rows(format_cell)[1:] if self.headings else []
 
     def _text_rows(self, format_cell: Callable[[_SummaryCell, int], _TextCell]) -> list[tuple[str, list[_TextCell]]]:
-        digits = {key: self.digits(key) for key in self.keys}
+        digits = {
+            key: decimals_for(*(x for _, cell in self.column(key) for x in (cell.summary.value, cell.low, cell.high)))
+            for key in self.headings
+        }
         rows = []
         for point, cells in self.rows():
             absent = _TextCell("failed" if point.failure else ABSENT)
-            texts = [format_cell(cells[key], digits[key]) if key in cells else absent for key in self.keys]
+            texts = [format_cell(cells[key], digits[key]) if key in cells else absent for key in self.headings]
             rows.append((point.name, texts))
         return rows
 
-    @property
-    def difference_heading(self) -> str:
-        return f"Differences to {self.points[0].name}" if self.points else "Differences"
-
     def average_rows(self) -> list[tuple[str, str, str]]:
         """Return every summary's heading with the results and the data sets that it averages."""
-        return [(_heading(key), self._averaged_results(key), self._averaged_datasets(key)) for key in self.keys]
+        return [
+            (heading, self._averaged_results(key), self._averaged_datasets(key))
+            for key, heading in self.headings.items()
+        ]
 
     def _averaged_results(self, key: _SummaryKey) -> str:
         """Name the averaged results, with the metrics of a setting together."""
@@ -190,10 +250,6 @@ class _Experiment:
             return ", ".join(next(iter(points)))
         return "; ".join(f"{', '.join(datasets)} ({', '.join(names)})" for datasets, names in points.items())
 
-    @property
-    def failures(self) -> list[tuple[str, str]]:
-        return [(point.name, point.failure) for point in self.points if point.failure]
-
 
 def _compare_summary(point: SweepPoint, first: SweepPoint, key: _SummaryKey) -> _SummaryCell:
     summary, reference = point.summaries[key], first.summaries.get(key)
@@ -201,9 +257,8 @@ def _compare_summary(point: SweepPoint, first: SweepPoint, key: _SummaryKey) -> 
     if point is first:
         return _SummaryCell(summary, *bounds)
     obstacle = summary.why_not_paired(reference) if reference else f"{first.name} does not have it"
-    if reference is None or obstacle:
-        return _SummaryCell(summary, *bounds, obstacle=obstacle)
-    return _SummaryCell(summary, *bounds, summary.difference(reference))
+    difference = None if reference is None or obstacle else summary.difference(reference)
+    return _SummaryCell(summary, *bounds, difference, obstacle)
 
 
 def _shortened_protocols(points: Sequence[SweepPoint]) -> Iterable[str]:
@@ -215,12 +270,7 @@ def _shortened_protocols(points: Sequence[SweepPoint]) -> Iterable[str]:
             yield f"{results.suite} without {name}: {reason}"
 
 
-def _heading(key: _SummaryKey) -> str:
-    suite, name = key
-    return f"{suite}: {name}" if suite in registry.known_names("suite") else name
-
-
-# ---- results.json
+# ---- results.json, table.md and report.html
 
 
 def _json_content(experiment: _Experiment, out: Path) -> dict[str, Any]:
@@ -235,7 +285,20 @@ def _json_content(experiment: _Experiment, out: Path) -> dict[str, Any]:
                 "place": point.parameters,
                 "folder": _relative_folder(point.folder, out),
                 "failure": point.failure,
-                "figures": [_json_summary(cell) for cell in cells.values()],
+                "figures": [
+                    {
+                        "suite": cell.summary.suite,
+                        "name": cell.summary.name,
+                        "value": cell.summary.value,
+                        "low": cell.low,
+                        "high": cell.high,
+                        "difference": cell.difference
+                        and dict(zip(("value", "low", "high"), cell.difference, strict=True)),
+                        "not_comparable": cell.obstacle,
+                        "datasets": cell.summary.datasets,
+                    }
+                    for cell in cells.values()
+                ],
             }
             for point, cells in experiment.rows()
         ],
@@ -248,26 +311,9 @@ def _relative_folder(folder: Path | None, out: Path) -> str | None:
     return folder.relative_to(out).as_posix() if folder.is_relative_to(out) else str(folder)
 
 
-def _json_summary(cell: _SummaryCell) -> dict[str, Any]:
-    difference = None if cell.difference is None else dict(zip(("value", "low", "high"), cell.difference, strict=True))
-    return {
-        "suite": cell.summary.suite,
-        "name": cell.summary.name,
-        "value": cell.summary.value,
-        "low": cell.low,
-        "high": cell.high,
-        "difference": difference,
-        "not_comparable": cell.obstacle,
-        "datasets": cell.summary.datasets,
-    }
-
-
-# ---- table.md and report.html
-
-
 def _render_markdown(experiment: _Experiment) -> str:
-    header = ["model", *map(escape_markdown, experiment.headings)]
-    align = "l" + "r" * len(experiment.keys)
+    header = ["model", *map(escape_markdown, experiment.headings.values())]
+    align = "l" + "r" * len(experiment.headings)
     parts = [f"# {escape_markdown(experiment.title)}\n"]
     if experiment.remarks:
         parts.append(_markdown_list(experiment.remarks))
@@ -278,7 +324,7 @@ def _render_markdown(experiment: _Experiment) -> str:
         heading = escape_markdown(experiment.difference_heading)
         parts.append(f"## {heading}\n\n{markdown_table(header, body, align)}\n{_DIFFERENCE_NOTE}\n")
         obstacles = [
-            f"{point.name}, {_heading(key)}: {cell.obstacle}"
+            f"{point.name}, {experiment.headings[key]}: {cell.obstacle}"
             for point, cells in experiment.rows()
             for key, cell in cells.items()
             if cell.obstacle
@@ -306,7 +352,7 @@ def _render_html(experiment: _Experiment, curves: dict[str, str]) -> str:
         "curves": "Curves" if curves else "",
         "results": "Results",
         "differences": experiment.difference_heading if experiment.difference_rows() else "",
-        "averages": "Averaged results" if experiment.keys else "",
+        "averages": "Averaged results" if experiment.headings else "",
         "failures": "Failures" if experiment.failures else "",
         "environment": "Environment",
     }
@@ -315,7 +361,7 @@ def _render_html(experiment: _Experiment, curves: dict[str, str]) -> str:
         styles=("core/html/page.css", "papers/sweeps/report.css"),
         experiment=experiment,
         sections={kind: heading for kind, heading in sections.items() if heading},
-        columns=[(heading, "number") for heading in experiment.headings],
+        columns=[(heading, "number") for heading in experiment.headings.values()],
         curves={name.removesuffix(".svg"): svg for name, svg in curves.items()},
         environment=evaluation_environment(),
         interval_note=_INTERVAL_NOTE,
@@ -328,10 +374,8 @@ def _render_html(experiment: _Experiment, curves: dict[str, str]) -> str:
 
 def _draw_curves(experiment: _Experiment) -> dict[str, str]:
     """Return a plot for every summary, by file name; none along variants, which have no order."""
-    if not experiment.axes or experiment.axes[0] == VARIANT:
-        return {}
     curves: dict[str, str] = {}
-    for key in experiment.keys:
+    for key in experiment.headings if experiment.axes and experiment.axes[0] != VARIANT else ():
         if svg := _draw_curve(experiment, key):
             name = re.sub(r"[^\w.@+-]+", "-", "-".join(key))
             curves[f"{name}.svg" if f"{name}.svg" not in curves else f"{name}-{len(curves)}.svg"] = svg
@@ -343,7 +387,10 @@ def _draw_curve(experiment: _Experiment, key: _SummaryKey) -> str:
     axis, *other_axes = experiment.axes
     # of all points, including failed ones, so that all curves of an experiment have the same axis
     values = [point.parameters[axis] for point in experiment.points if axis in point.parameters]
-    positions = _axis_positions(values)
+    numeric = all(type(value) in (int, float) and math.isfinite(value) for value in values)
+    # numbers by their size, other values one after the other
+    distinct = enumerate({format_value(value): value for value in values}.items())
+    positions = {label: float(value) if numeric else float(place) for place, (label, value) in distinct}
     lines: dict[str, list[tuple[float, float]]] = {}
     intervals: dict[str, list[tuple[float, float, float]]] = {}
     levels: dict[str, float] = {}
@@ -357,10 +404,9 @@ def _draw_curve(experiment: _Experiment, key: _SummaryKey) -> str:
             intervals.setdefault(name, []).append((x, cell.low, cell.high))
     if not lines:
         return ""
-    numeric = _is_numeric(values)
     return line_chart(
         {name: sorted(line) for name, line in lines.items()},
-        _heading(key),
+        experiment.headings[key],
         axis,
         log_x=numeric and min(values) > 0 and max(values) >= _LOGARITHMIC_RANGE * min(values),
         intervals={name: sorted(bounds) for name, bounds in intervals.items()},
@@ -373,14 +419,3 @@ def _draw_curve(experiment: _Experiment, key: _SummaryKey) -> str:
 
 def _line_label(axis: str, value: Any) -> str:
     return format_value(value) if axis == VARIANT else f"{axis.rpartition('.')[2]} {format_value(value)}"
-
-
-def _axis_positions(values: Sequence[Any]) -> dict[str, float]:
-    """Return the position of every value on an axis: numbers by their size, other values one after the other."""
-    if _is_numeric(values):
-        return {format_value(value): float(value) for value in values}
-    return {label: float(position) for position, label in enumerate(dict.fromkeys(map(format_value, values)))}
-
-
-def _is_numeric(values: Sequence[Any]) -> bool:
-    return all(type(value) in (int, float) and math.isfinite(value) for value in values)
