@@ -12,6 +12,11 @@ from turnwise.serve.app import create_app
 from turnwise.serve.settings import KeyStore, ServeSettings, add_key
 
 
+def name_of(keys: KeyStore, key: str) -> str | None:
+    found = keys.find(key)
+    return None if found is None else found.name
+
+
 def test_key_file_contains_only_hashes(tmp_path) -> None:
     path = tmp_path / "keys.txt"
     first, second = add_key(path, "first"), add_key(path, "second.one")
@@ -20,16 +25,16 @@ def test_key_file_contains_only_hashes(tmp_path) -> None:
     written = path.read_text()
     assert first not in written and first.removeprefix("tw-") not in written
     keys = KeyStore.read(path)
-    assert (keys.name_of(first), keys.name_of(second)) == ("first", "second.one")
+    assert (name_of(keys, first), name_of(keys, second)) == ("first", "second.one")
     for wrong in ("", "tw-", first[:-1], first + "x", first.upper(), "first"):
-        assert keys.name_of(wrong) is None
+        assert keys.find(wrong) is None
 
 
 @given(st.text())
 def test_random_texts_are_not_keys(tmp_path_factory: pytest.TempPathFactory, given_key: str) -> None:
     path = tmp_path_factory.mktemp("keys") / "keys.txt"
     add_key(path, "one")
-    assert KeyStore.read(path).name_of(given_key) is None
+    assert KeyStore.read(path).find(given_key) is None
 
 
 def test_invalid_key_files(tmp_path) -> None:
@@ -57,7 +62,7 @@ def test_command(tmp_path) -> None:
     path = tmp_path / "keys.txt"
     arguments = ["serve-key", "page", "--keys", str(path)]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert KeyStore.read(path).name_of(done.stdout.strip()) == "page"
+    assert name_of(KeyStore.read(path), done.stdout.strip()) == "page"
     assert isinstance(CliRunner().invoke(app, arguments).exception, ServeError)
 
 
@@ -95,3 +100,39 @@ def test_routes_need_a_key(tiny_folder, tmp_path) -> None:
         assert client.post("/reload", json={}, headers={"x-api-key": key}).status_code == 200
         assert client.post("/embed", json=body, headers={"x-api-key": key}).status_code == 401
         assert client.post("/embed", json=body, headers={"x-api-key": new}).status_code == 200
+
+
+def test_read_only_keys(tiny_folder, tmp_path) -> None:
+    path = tmp_path / "keys.txt"
+    writing = add_key(path, "editor")
+    arguments = ["serve-key", "reader", "--keys", str(path), "--read-only"]
+    reading = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout.strip()
+    with served(ServeSettings(model=str(tiny_folder("bert")), keys=path)) as client:
+        operations = [
+            (route, method.upper())
+            for route, methods in client.get("/openapi.json").json()["paths"].items()
+            for method in methods
+        ]
+        denied = set()
+        for route, method in operations:
+            given = {"headers": {"x-api-key": reading}, **({"json": {}} if method == "POST" else {})}
+            answer = client.request(method, route, **given)
+            if answer.status_code == 403:
+                assert is_error(answer, 403, "read_only_key")
+                denied.add(route)
+        assert denied == {
+            *(f"/map/{change}" for change in ("name", "merge", "split", "label", "undo", "redo", "fit")),
+            *("/intents/examples", "/intents/examples/remove", "/respond/answers", "/reload"),
+        }
+        assert client.post("/reload", headers={"x-api-key": writing}, json={}).status_code == 200
+
+
+def test_wrong_keys_are_limited(tiny_folder, tmp_path) -> None:
+    path = tmp_path / "keys.txt"
+    key = add_key(path, "one")
+    with served(ServeSettings(model=str(tiny_folder("bert")), keys=path)) as client:
+        wrong = [client.get("/overview", headers={"x-api-key": f"tw-{number}"}) for number in range(25)]
+        assert [answer.status_code for answer in wrong] == [401] * 20 + [429] * 5
+        assert is_error(wrong[-1], 429, "too_many_keys") and 1 <= int(wrong[-1].headers["retry-after"]) <= 60
+        assert client.get("/overview").status_code == 401
+        assert client.get("/overview", headers={"x-api-key": key}).status_code == 200

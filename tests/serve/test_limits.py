@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from tests.helpers.served import is_error, served
-from turnwise.serve.middleware import _without_port
 from turnwise.serve.settings import Limits, ServeSettings
 
 JSON = {"content-type": "application/json"}
@@ -150,13 +149,21 @@ def test_host_check(tiny_folder) -> None:
             assert client.get("/health", headers={"host": host}).status_code == 200
         for host in ("example.org", "localhost.example.org:8000", "", "[::2]"):
             assert is_error(client.get("/health", headers={"host": host}), 421, "unknown_host")
+        for host in ("[localhost]evil.com", "[::1]evil.com", "localhost:80@evil.com", "localhost:", "a b"):
+            assert is_error(client.get("/health", headers={"host": host}), 400, "not_http")
 
 
-@pytest.mark.parametrize(
-    ("host", "name"), [("a.b", "a.b"), ("a.b:80", "a.b"), ("[::1]:80", "::1"), ("[::1]", "::1"), ("", ""), (":80", "")]
-)
-def test_host_without_port(host: str, name: str) -> None:
-    assert _without_port(host) == name
+def test_number_of_headers(client: TestClient) -> None:
+    assert client.get("/about", headers={f"x-{number}": "a" for number in range(90)}).status_code == 200
+    answer = client.get("/about", headers={f"x-{number}": "a" for number in range(101)})
+    assert is_error(answer, 431, "too_many_headers")
+
+
+def test_only_the_files_of_the_page_are_stored_by_browsers(client: TestClient) -> None:
+    assert client.get("/about").headers["cache-control"] == "no-store"
+    assert client.post("/embed", json={"inputs": ["a"]}).headers["cache-control"] == "no-store"
+    assert client.get("/nowhere").headers["cache-control"] == "no-store"
+    assert client.get("/").headers["cache-control"] == "no-cache"
 
 
 def test_time_limit(tiny_folder, monkeypatch: pytest.MonkeyPatch) -> None:

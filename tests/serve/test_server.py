@@ -74,6 +74,8 @@ def test_invalid_http(port: int) -> None:
     assert error_of(send(port, b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n")) == (400, "not_http")
     assert error_of(send(port, HEAD + b"content-length: -5\r\n\r\n")) == (400, "not_http")
     assert error_of(send(port, HEAD + b"content-length: 5\r\ncontent-length: 6\r\n\r\n")) == (400, "not_http")
+    both = b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+    assert error_of(send(port, HEAD + both)) == (400, "not_http")
 
 
 def test_large_and_endless_bodies(port: int) -> None:

@@ -126,6 +126,9 @@ def _latest_intents(project: Project) -> Path | None:
 def serve_key_command(
     name: Annotated[str, Argument(help="Owner of the key, for the log.")],
     keys: Annotated[Path, Option(dir_okay=False, help="File that the hash of the key is added to.")],
+    read_only: Annotated[
+        bool, Option("--read-only", help="The key may not change examples, labels or answers.")
+    ] = False,
 ) -> None:
     """Create an API key for the service and print it.
 
@@ -137,4 +140,4 @@ def serve_key_command(
     """
     from turnwise.serve.settings import add_key
 
-    typer.echo(add_key(keys, name))
+    typer.echo(add_key(keys, name, read_only=read_only))

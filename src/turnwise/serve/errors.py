@@ -18,12 +18,15 @@ T = TypeVar("T")
 _ERRORS = {
     400: ("invalid_request_error", "The request is not valid JSON or HTTP."),
     401: ("authentication_error", "A valid API key is required."),
+    403: ("permission_error", "The API key may only read."),
     404: ("not_found_error", "Not found, or not configured in this service."),
     408: ("timeout_error", "The client sent the request too slowly."),
     409: ("invalid_request_error", "The request conflicts with the current state."),
     413: ("invalid_request_error", "The body is too large."),
     415: ("invalid_request_error", "The body is not `application/json`."),
     422: ("invalid_request_error", "The request does not match the schema."),
+    429: ("rate_limit_error", "Too many wrong API keys came from this address."),
+    431: ("invalid_request_error", "The request has too many headers."),
     503: ("overloaded_error", "The service is loading, stopping or overloaded; see `Retry-After`."),
     504: ("timeout_error", "The request took too long."),
 }
@@ -32,8 +35,8 @@ _ERRORS = {
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 #: Errors of every route, and of every route with a body.
-COMMON_ERRORS = (400, 401, 503, 504)
-BODY_ERRORS = (408, 413, 415, 422)
+COMMON_ERRORS = (400, 401, 429, 431, 503, 504)
+BODY_ERRORS = (403, 408, 413, 415, 422)
 
 
 class ErrorDetail(BaseModel, extra="forbid"):

@@ -4,6 +4,10 @@ All of it is plain ASGI, so that nothing of a request is read before it is known
 """
 
 import asyncio
+import math
+import re
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from starlette.datastructures import Headers
@@ -17,6 +21,14 @@ from turnwise.serve.settings import KeyStore, Limits
 OPEN_PATHS = frozenset(("/", "/about", "/health", "/ready", "/openapi.json", "/favicon.ico"))
 OPEN_PREFIX = "/page/"
 
+#: Routes with a body that change nothing.
+_READING_PATHS = frozenset(
+    ("/embed", "/v1/embeddings", "/intents/predict", "/respond", "/conversations/similar", "/coherence")
+)
+
+#: Wrong keys that an address may send in this many seconds.
+_WRONG_KEYS, _WRONG_KEY_SECONDS = 20, 60
+
 #: Responses that are vectors: compressing them is slow and saves little.
 _VECTOR_PATHS = frozenset(("/embed", "/v1/embeddings"))
 
@@ -26,6 +38,12 @@ _SLOW_FACTOR = 20
 
 #: A body up to this many times too large is read and discarded: a sending client would not read the response.
 _DISCARDED = 16
+
+#: A lower-case host: a name or an IPv4 address, or an IPv6 address in brackets; and a port.
+_HOST = re.compile(r"(?:(?P<name>[a-z0-9._-]*)|\[(?P<address>[0-9a-f:.]+)\])(?::[0-9]{1,5})?")
+
+#: Headers of a request.
+_MAX_HEADERS = 100
 
 _CLOSE = {"connection": "close"}
 
@@ -65,23 +83,45 @@ class HttpMiddleware:
 
 
 class KeyAuthentication(HttpMiddleware):
-    """Rejects requests without a valid key (401), if the service has keys."""
+    """If the service has keys: rejects requests without a valid one (401), and changes by a read-only key (403).
+
+    An address that has sent many wrong keys gets 429 for further ones; valid keys are always accepted.
+    """
 
     def __init__(self, app: ASGIApp, keys: Callable[[], KeyStore | None]):
         super().__init__(app)
         self.keys = keys
+        self._wrong_keys: Counter[str] = Counter()  # by address, in the current period
+        self._period_end = 0.0
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         keys = self.keys()
         if keys is not None and not is_open(scope["path"]):
-            key = _key(scope)
-            name = keys.name_of(key) if key else None
-            if name is None:
-                reason = "this key is not valid" if key else "a key is required"
+            given = _key(scope)
+            key = keys.find(given) if given else None
+            if key is None:
+                if given:
+                    self._count_wrong_key(scope)
+                reason = "this key is not valid" if given else "a key is required"
                 message = f"{reason}: send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
                 raise ServiceError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
-            scope["record"].key = name
+            scope["record"].key = key.name
+            if key.read_only and scope["method"] == "POST" and scope["path"] not in _READING_PATHS:
+                message = f"the key {key.name!r} may only read: use a key that was created without `--read-only`"
+                raise ServiceError(403, message, code="read_only_key")
         await self.app(scope, receive, send)
+
+    def _count_wrong_key(self, scope: Scope) -> None:
+        """Count a wrong key of a client's address; raise if there were too many."""
+        now = time.monotonic()
+        if now >= self._period_end:
+            self._wrong_keys.clear()
+            self._period_end = now + _WRONG_KEY_SECONDS
+        address = scope["client"][0] if scope.get("client") else ""
+        self._wrong_keys[address] += 1
+        if self._wrong_keys[address] > _WRONG_KEYS:
+            wait = {"retry-after": str(math.ceil(self._period_end - now))}
+            raise ServiceError(429, "too many wrong keys came from this address", code="too_many_keys", headers=wait)
 
 
 def _key(scope: Scope) -> str:
@@ -107,24 +147,22 @@ class HostCheck(HttpMiddleware):
         self.hosts = frozenset(host.lower() for host in hosts)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        host = _without_port(Headers(scope=scope).get("host", "").lower())
+        match = _HOST.fullmatch(Headers(scope=scope).get("host", "").lower())
+        if match is None:
+            raise ServiceError(400, "the header Host is not a host name with an optional port", code="not_http")
+        host = match["address"] or match["name"]
         if self.hosts and host not in self.hosts:
             message = f"the host name {host!r} is not allowed: if it should be, start with `--allow-host {host}`"
             raise ServiceError(421, message, code="unknown_host")
         await self.app(scope, receive, send)
 
 
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0].lstrip("[")
-    return host.rpartition(":")[0] if ":" in host else host
-
-
 class BodyLimit(HttpMiddleware):
     """Reads a request's body before the application sees any of it.
 
-    Rejects bodies that are too large (413), too slow (408), or not JSON by their content type (415): a page of another
-    origin can send any other type without a CORS preflight.
+    Rejects requests with too many headers (431) or an ambiguous length (400), and bodies that are too large (413), too
+    slow (408), or not JSON by their content type (415): a page of another origin can send any other type without a CORS
+    preflight.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits):
@@ -133,6 +171,12 @@ class BodyLimit(HttpMiddleware):
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
+        if len(headers) > _MAX_HEADERS:
+            message = f"the request has more than {_MAX_HEADERS} headers: send fewer"
+            raise ServiceError(431, message, code="too_many_headers", headers=_CLOSE)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            message = "a request has either Content-Length or Transfer-Encoding, not both"
+            raise ServiceError(400, message, code="not_http", headers=_CLOSE)
         has_body = "content-length" in headers or "transfer-encoding" in headers
         if scope["method"] in ("GET", "HEAD", "OPTIONS") and not has_body:
             await self.app(scope, receive, send)
@@ -220,14 +264,17 @@ class TimeLimit(HttpMiddleware):
 
 
 class SecurityHeaders(HttpMiddleware):
-    """Adds headers that keep browsers from loading foreign content and from guessing content types."""
+    """Adds headers that keep browsers from loading foreign content, guessing content types, and storing data."""
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = [*message["headers"], *_SECURITY_HEADERS]
-                if not any(name == b"content-security-policy" for name, _ in headers):
+                names = {name for name, _ in headers}
+                if b"content-security-policy" not in names:
                     headers.append((b"content-security-policy", _CONTENT_SECURITY_POLICY))
+                if b"cache-control" not in names:
+                    headers.append((b"cache-control", b"no-store"))
                 message["headers"] = headers
             await send(message)
 

@@ -1,8 +1,8 @@
 """Configuration of the service: what is served, limits, and API keys.
 
 The key file has one line per key: its name, the salt, and the SHA-256 of salt and key, in hexadecimal, separated by
-spaces. Keys are 256 random bits, which nobody can guess however fast the hash is; a slow hash would only slow down
-every request.
+spaces; `read` at the end marks a key that may change nothing. Keys are 256 random bits, which nobody can guess however
+fast the hash is; a slow hash would only slow down every request.
 """
 
 import hashlib
@@ -11,13 +11,14 @@ import re
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from turnwise.core.errors import ServeError
 from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.models.backbone.source import Runtime
 
 _KEY_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_KEY_LINE = re.compile(rf"({_KEY_NAME.pattern}) ([0-9a-f]{{32}}) ([0-9a-f]{{64}})")
+_KEY_LINE = re.compile(rf"({_KEY_NAME.pattern}) ([0-9a-f]{{32}}) ([0-9a-f]{{64}})( read)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +60,20 @@ class ServeSettings:
         return {name: str(value) for name in names if (value := getattr(self, name)) is not None}
 
 
+class ApiKey(NamedTuple):
+    """A hashed API key."""
+
+    name: str
+    salt: bytes
+    digest: bytes
+    read_only: bool
+
+
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """Hashed API keys: name, salt and digest of each."""
+    """Hashed API keys."""
 
-    keys: tuple[tuple[str, bytes, bytes], ...]
+    keys: tuple[ApiKey, ...]
 
     @classmethod
     def read(cls, path: Path) -> "KeyStore":
@@ -79,22 +89,22 @@ class KeyStore:
             match = _KEY_LINE.fullmatch(line.strip())
             if match is None:
                 raise ServeError(f"{path}:{number} is not a key: add keys with `turnwise serve-key NAME --keys {path}`")
-            keys.append((match[1], bytes.fromhex(match[2]), bytes.fromhex(match[3])))
+            keys.append(ApiKey(match[1], bytes.fromhex(match[2]), bytes.fromhex(match[3]), match[4] is not None))
         if not keys:
             raise ServeError(f"{path} has no keys: add one with `turnwise serve-key NAME --keys {path}`")
         return cls(tuple(keys))
 
-    def name_of(self, key: str) -> str | None:
-        """Return the name of a key, or None if it is unknown, in the same time for any key."""
+    def find(self, key: str) -> ApiKey | None:
+        """Return a key, or None if it is unknown, in the same time for any key."""
         given = key.encode(errors="surrogateescape")
-        name = None
-        for key_name, salt, digest in self.keys:
-            if hmac.compare_digest(_digest(salt, given), digest):
-                name = key_name
-        return name
+        found = None
+        for known in self.keys:
+            if hmac.compare_digest(_digest(known.salt, given), known.digest):
+                found = known
+        return found
 
 
-def add_key(path: Path, name: str) -> str:
+def add_key(path: Path, name: str, *, read_only: bool = False) -> str:
     """Create a key, append its hash to a file, and return the key, which is stored nowhere else.
 
     A new file is readable only by its owner.
@@ -102,13 +112,13 @@ def add_key(path: Path, name: str) -> str:
     if _KEY_NAME.fullmatch(name) is None:
         raise ServeError(f"{name!r} is not a valid key name: use up to 64 letters, digits, '.', '_' and '-'")
     has_keys = path.exists() and path.read_text(encoding="utf-8").strip()
-    if has_keys and name in {key_name for key_name, _, _ in KeyStore.read(path).keys}:
+    if has_keys and name in {known.name for known in KeyStore.read(path).keys}:
         raise ServeError(f"{path} already has a key named {name!r}: choose another name, or remove that line first")
     key, salt = "tw-" + secrets.token_urlsafe(32), secrets.token_bytes(16)
     try:
         path.touch(0o600)
         with path.open("a", encoding="utf-8") as file:
-            file.write(f"{name} {salt.hex()} {_digest(salt, key.encode()).hex()}\n")
+            file.write(f"{name} {salt.hex()} {_digest(salt, key.encode()).hex()}{' read' * read_only}\n")
     except OSError as error:
         raise ServeError(f"the key cannot be written to {path}: {error}") from error
     return key
