@@ -29,9 +29,9 @@ import torch
 from scipy.stats import t as student
 from sklearn.linear_model import LogisticRegression
 
-from turnwise.assist.intents.calibration import lower_quantile
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.model import HeadChoice
+from turnwise.assist.intents.heads import HeadChoice
+from turnwise.assist.intents.model import lower_quantile
 from turnwise.assist.intents.tuning import TuningSettings, tune_encoder
 from turnwise.evaluation.datasets.intents import IntentUtterance, load_intents
 from turnwise.evaluation.metrics import compute_per_run

@@ -50,7 +50,7 @@ def show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool)
         "intents": len(examples.classes),
         "examples": len(examples.labels),
         "out_of_scope": len(examples.out_of_scope_vectors),
-        "calibration": calibration.to_json(),
+        "calibration": asdict(calibration),
     }
     rows = [("fitted on", f"{data['examples']:,} examples of {data['intents']:,} intents")]
     if data["out_of_scope"]:
@@ -92,7 +92,7 @@ def show_result(source: Path, result: "IntentTestResult", out: Path | None, as_j
         "intents" if len(result.intents) <= _MAX_INTENTS else f"intents with the lowest F1, of {len(result.intents):,}"
     )
     show(
-        result.to_json(),
+        asdict(result),
         facts(source, rows),
         columns((shown, "texts", "precision", "recall", "F1"), intents),
         columns(("confidence", "accuracy", "texts"), reliability),

@@ -43,9 +43,7 @@ def status_command(
             "labelled": sum(label is not None for label in labels),
             "intents": len({label for label in labels if label is not None}),
             "in_no_group": int((labelling.row_groups < 0).sum()),
-            "changes": labelling.change_count,
-            "can_undo": labelling.can_undo,
-            "can_redo": labelling.can_redo,
+            **labelling.history,
         }
     labelled = f"{data['labelled']:,} of {data['texts']:,} texts ({data['labelled'] / data['texts']:.0%})"
     rows = [
@@ -234,6 +232,6 @@ def _change(folder: Path, change: "Callable[[Labelling], object]") -> None:
         rows = [
             ("labelled", f"{sum(label is not None for label in labels):,} of {len(labels):,} texts"),
             ("groups", f"{len(labelling.groups):,}"),
-            ("changes", f"{labelling.change_count:,}"),
+            ("changes", f"{labelling.history['changes']:,}"),
         ]
     show(None, facts(folder, rows))

@@ -49,7 +49,7 @@ def index_command(
     Example: `turnwise responses index stores/our-logs answers.csv --out responses`
     """
     require("pyarrow", "lancedb", extra="serve")
-    from turnwise.assist.responses.answers import read_answers
+    from turnwise.assist.responses.responder import IndexingResult, read_answers
     from turnwise.core.errors import CorpusError
     from turnwise.corpus.storage.store import is_store, require_speakers
     from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES
@@ -63,8 +63,6 @@ def index_command(
     answers = [answer for file in files for answer in read_answers(file)]
     corpus = turnwise.read_corpus(*stores, splits=split or None) if stores else None
     require_speakers([] if corpus is None else corpus.stores, speaker or ())
-    from turnwise.assist.responses.responder import IndexingResult
-
     with progress_bar() as progress:
         progress("loading the encoder", 0)
         encoder = turnwise.Encoder.load(model_or_default(model))

@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from tests.helpers.bag_of_words import SIZE, BagOfWords
 from tests.helpers.topic_dialogues import dialogues, topic
 from turnwise.assist.conversations import conversations as module
-from turnwise.assist.conversations import vectors as conversation_vectors
-from turnwise.assist.conversations.conversations import Conversations
-from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, conversation_vector
+from turnwise.assist.conversations.conversations import (
+    Conversations,
+    TurnStatistics,
+    conversation_title,
+    conversation_vector,
+)
 from turnwise.assist.map.reduction import MapSettings
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
 from turnwise.core.errors import EncoderMismatchError, SearchError
@@ -58,30 +61,35 @@ def test_vector_matches_a_restatement(pairs: list[tuple[str, str]], counts: dict
     np.testing.assert_allclose(results, expected / np.linalg.norm(expected), atol=1e-5)
 
 
-def test_weights_decrease_with_frequency() -> None:
-    weights = TurnStatistics({"b": 2, "c": 10, "d": 1000}).weights(
-        [Turn(USER, text) for text in ("a", " B ", "c", "d")]
-    )
-    assert (np.diff(weights) < 0).all() and weights[[0, 2, 3]] == pytest.approx([1, 1 / 2, 1 / 4])
+def statistics_of(corpus: list[Dialogue], folder: Path) -> TurnStatistics:
+    """Return the turn statistics of a corpus, as the index stores them."""
+    conversations = Conversations.open(folder, BagOfWords())
+    conversations.index(corpus)
+    assert conversations._statistics is not None
+    return conversations._statistics
 
 
-def test_statistics_count_equal_texts_and_compute_the_mean() -> None:
-    builder = TurnStatisticsBuilder()
-    for turns in [[Turn(USER, "Yes "), Turn(SYSTEM, "yes"), Turn(USER, "no")], [Turn(USER, "YES")]]:
-        builder.add(turns)
-    assert [turn.text for turn in builder.sample] == ["Yes ", "yes", "no", "YES"]
-    statistics = builder.build(np.eye(4, dtype=np.float32))
+def test_statistics_count_equal_texts_and_compute_the_mean(tmp_path: Path) -> None:
+    turns = Turn(USER, "Yes "), Turn(SYSTEM, "yes"), Turn(USER, "no"), Turn(USER, "YES")
+    statistics = statistics_of([Dialogue("1", turns[:3]), Dialogue("2", turns[3:])], tmp_path)
     assert statistics.counts == {"yes": 3}
-    np.testing.assert_allclose(statistics.mean, np.full(4, 1 / 14), atol=1e-6)  # as if ten turns more were zero
+    vectors = BagOfWords().encode([turn.text for turn in turns])
+    np.testing.assert_allclose(statistics.mean, vectors.sum(0) / 14, atol=1e-6)  # as if ten turns more were zero
 
 
-def test_sample_covers_a_large_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation_vectors, "SAMPLE", 100)
-    builder = TurnStatisticsBuilder()
-    for number in range(1000):
-        builder.add([Turn(USER, str(number))])
-    sampled = [int(turn.text) for turn in builder.sample]
-    assert len(set(sampled)) == 100 and 400 < np.mean(sampled) < 600
+def test_sample_covers_a_large_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SAMPLE", 100)
+    sampled: list[int] = []
+
+    class Recorder(BagOfWords):
+        def encode(self, inputs: Any, **options: Any) -> np.ndarray:
+            if len(inputs) == 100:
+                sampled.extend(int(item[0].text) for item in inputs)
+            return super().encode(inputs, **options)
+
+    corpus = [Dialogue(str(number), (Turn(USER, str(number)),)) for number in range(1000)]
+    Conversations.open(tmp_path, Recorder()).index(corpus)
+    assert len(set(sampled[:100])) == 100 and 400 < np.mean(sampled[:100]) < 600
 
 
 def test_content_weighs_more_than_speaker() -> None:
@@ -115,32 +123,20 @@ def test_nearest_conversations_share_the_topic(conversations: Conversations) -> 
     assert np.mean(shares) > 0.75  # a third by chance
 
 
-def test_weights_help_with_frequent_texts() -> None:
+def test_weights_help_with_frequent_texts(tmp_path: Path) -> None:
     corpus, encoder = dialogues(90, seed=3), BagOfWords()
 
     def share(statistics: TurnStatistics) -> float:
-        vectors = np.stack(
-            [
-                conversation_vector(each.turns, encoder.encode([turn.text for turn in each.turns]), statistics)
-                for each in corpus
-            ]
-        )
+        texts = ([turn.text for turn in each.turns] for each in corpus)
+        pairs = zip(corpus, map(encoder.encode, texts), strict=True)
+        vectors = np.stack([conversation_vector(each.turns, own, statistics) for each, own in pairs])
         cosines = vectors @ vectors.T
         np.fill_diagonal(cosines, -1)
         near = np.argsort(-cosines, axis=1)[:, :5]
-        return float(
-            np.mean(
-                [
-                    [topic(corpus[row].id) == topic(each.id) for row in rows]
-                    for each, rows in zip(corpus, near, strict=True)
-                ]
-            )
-        )
+        topics = np.array([topic(each.id) for each in corpus])
+        return float((topics[near] == topics[:, None]).mean())
 
-    builder = TurnStatisticsBuilder()
-    for each in corpus:
-        builder.add(each.turns)
-    statistics = builder.build(encoder.encode([turn.text for turn in builder.sample]))
+    statistics = statistics_of(corpus, tmp_path)
     plain, weighted = share(TurnStatistics()), share(TurnStatistics(statistics.counts))
     assert weighted > plain + 0.05 and share(statistics) > plain + 0.05
 
@@ -225,12 +221,6 @@ def test_statistics_come_from_the_first_corpus(conversations: Conversations, tmp
     conversations.index([Dialogue(f"more {number}", (Turn(USER, "about sail"),)) for number in range(20)])
     np.testing.assert_array_equal(conversations.vector(query), before)
     np.testing.assert_array_equal(Conversations.open(tmp_path / "table", BagOfWords()).vector(query), before)
-    builder = TurnStatisticsBuilder()
-    for each in dialogues(45):
-        builder.add(each.turns)
-    statistics = builder.build(conversations.encoder.encode([turn.text for turn in builder.sample]))
-    expected = conversation_vector(query, conversations.encoder.encode([turn.text for turn in query]), statistics)
-    np.testing.assert_allclose(before, expected, atol=1e-5)
 
 
 def test_single_turn_corpus(tmp_path: Path) -> None:
@@ -320,3 +310,39 @@ def test_clusters_match_topics(tmp_path: Path) -> None:
     assert conversations.cluster(MapSettings("tsne", 10)) is clustering  # cached
     conversations.index(dialogues(123))
     assert conversations.cluster(MapSettings("tsne", 10)) is not clustering
+
+
+# ---- titles
+
+
+def title(*texts: str) -> str:
+    """Return the title of a conversation whose turns begin with the speaker's initial, such as "u hello"."""
+    return conversation_title(
+        [Turn({"u": "user", "s": "system"}.get(text[0], "speaker_1"), text[2:]) for text in texts]
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["u hi", "s Hello!", "u where is my parcel?", "u it is late by a week"], "where is my parcel?"),
+        (["s Hello, how can I help you today?", "u Good morning", "u cancel order 4711"], "cancel order 4711"),
+        (["u hi there, can you help me please?", "s Sure.", "u my card is blocked"], "my card is blocked"),
+        (["u hello [NAME_1] [NAME_2]", "u reset my password"], "reset my password"),
+        (["u Hi, my parcel is lost"], "Hi, my parcel is lost"),
+        (["u Guten Tag", "u Wo ist mein Paket?"], "Wo ist mein Paket?"),
+        (["u 你好", "u 我的包裹在哪里"], "我的包裹在哪里"),
+        (["u hi", "u refund", "s Which order?", "u ok"], "refund"),
+        (["u hello", "s Hello."], "hello"),
+        (["p hey", "p did you see the match"], "did you see the match"),
+        (["s Your parcel has arrived."], "Your parcel has arrived."),
+    ],
+)
+def test_greetings_and_short_openings_are_skipped(texts: list[str], expected: str) -> None:
+    assert title(*texts) == expected
+
+
+def test_titles_are_short_and_on_one_line() -> None:
+    assert conversation_title([]) == ""
+    result = title("u first line\n\nsecond " + "word " * 500)
+    assert result.startswith("first line second word") and result.endswith("…") and len(result) <= 100

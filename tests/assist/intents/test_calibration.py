@@ -6,16 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.intent_examples import world
-from turnwise.assist.intents.calibration import (
+from turnwise.assist.intents.examples import IntentExamples
+from turnwise.assist.intents.model import (
     CalibrationData,
+    IntentModel,
+    IntentSettings,
     calibrate,
     compute_reliability,
     fit_temperature,
     intent_offsets,
     lower_quantile,
 )
-from turnwise.assist.intents.examples import IntentExamples
-from turnwise.assist.intents.model import IntentModel, IntentSettings
 
 
 def _fit(vectors, labels, **changed):
@@ -151,16 +152,16 @@ def test_reliability_curve_matches_a_restatement():
         assert result.count[place] == inside.sum()
         assert result.confidence[place] == pytest.approx(confidence[inside].mean())
         assert result.accuracy[place] == pytest.approx(right[inside].mean())
-    assert result.ece == pytest.approx(sum(abs(result.confidence - result.accuracy) * result.count) / 500)
+    assert result.ece == pytest.approx(np.abs(np.subtract(result.confidence, result.accuracy)) @ result.count / 500)
     certain = compute_reliability(np.array([1.0, 1.0]), np.array([True, True]))
-    assert (certain.count.tolist(), certain.ece) == ([2], 0.0)
+    assert (certain.count, certain.ece) == ([2], 0.0)
 
 
 def test_probabilities_are_calibrated_on_unseen_texts():
     queries, truth = world(30, 60, 100, spread=1.2)
     for head in ("neighbours", "logistic"):
         fitted = _fit(*world(30, 8, 1, spread=1.2), head=head)
-        probabilities = fitted.predict_proba(queries)
+        probabilities = fitted.calibration.probabilities(fitted.logits(queries))
         np.testing.assert_allclose(probabilities.sum(1), 1)
         curve = compute_reliability(probabilities.max(1), probabilities.argmax(1) == truth)
         assert 0.4 < (probabilities.argmax(1) == truth).mean() < 0.98  # neither trivial nor hopeless

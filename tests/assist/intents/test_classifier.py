@@ -237,7 +237,7 @@ def test_saved_classifier_returns_equal_decisions(head, tmp_path):
     queries = ["where is my parcel", "cancel it all", "elephants"]
     assert loaded.decide(queries) == classifier.decide(queries)
     assert loaded.get_params() == classifier.get_params()
-    assert loaded.calibration_.to_json() == classifier.calibration_.to_json()
+    assert loaded.calibration_ == classifier.calibration_
     assert not [*(tmp_path / "saved").rglob("*.pkl")]
     # saving again removes files that are no longer needed
     loaded.add("hours", ["when do you open"])

@@ -9,10 +9,9 @@ from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.intent_examples import pairs, world
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentExamples
-from turnwise.assist.intents.head_selection import choose_head, select_head
-from turnwise.assist.intents.model import FOLDS, IntentSettings, LogisticHead, SimilarityScorer, assign_folds
+from turnwise.assist.intents.heads import FOLDS, LogisticHead, SimilarityScorer, assign_folds, choose_head, select_head
 
-AUTO = IntentSettings("auto", 5, 0.05, False, 3)
+SEED = 3
 
 
 def make_examples(intents: int, count: int, seed: int = 0, spread: float = 0.6) -> IntentExamples:
@@ -24,8 +23,8 @@ def make_examples(intents: int, count: int, seed: int = 0, spread: float = 0.6) 
 
 def test_scores_are_those_of_predictions_for_left_out_folds():
     examples = make_examples(6, 7, spread=2.5)
-    settings, selection = select_head(examples, AUTO)
-    vectors, labels, fold_of = examples.vectors, examples.labels, assign_folds(examples.labels, FOLDS, AUTO.seed)
+    selection = select_head(examples, 5, SEED)
+    vectors, labels, fold_of = examples.vectors, examples.labels, assign_folds(examples.labels, FOLDS, SEED)
     correct = {"neighbours": 0, "logistic": 0}
     for fold in range(FOLDS):
         seen, left_out = fold_of != fold, fold_of == fold
@@ -35,8 +34,7 @@ def test_scores_are_those_of_predictions_for_left_out_folds():
         correct["logistic"] += (head.logits(vectors[left_out]).argmax(1) == labels[left_out]).sum()
     assert selection.evaluated == len(labels) and 0 < correct["logistic"] < len(labels)
     assert selection.accuracy == {head: pytest.approx(count / len(labels)) for head, count in correct.items()}
-    assert settings.head == selection.head
-    assert select_head(examples, AUTO) == (settings, selection)  # the seed decides the folds
+    assert select_head(examples, 5, SEED) == selection  # the seed decides the folds
 
 
 def test_logistic_is_chosen_unless_neighbours_are_clearly_better():
@@ -54,18 +52,13 @@ def test_logistic_is_chosen_unless_neighbours_are_clearly_better():
 
 @pytest.mark.parametrize(("intents", "count"), [(1, 10), (4, 2)])
 def test_with_few_examples_the_default_is_used(intents, count):
-    settings, selection = select_head(make_examples(intents, count), AUTO)
-    assert settings.head == selection.head == "neighbours"
+    selection = select_head(make_examples(intents, count), 5, SEED)
+    assert selection.head == "neighbours"
     assert "the default" in selection.reason and selection.accuracy == {}
 
 
-def test_a_given_head_is_kept_without_cross_validation():
-    settings = IntentSettings("prototypes", 5, 0.05, False, 0)
-    assert select_head(make_examples(4, 5), settings) == (settings, None)
-
-
 def test_large_sets_are_evaluated_in_part():
-    _, selection = select_head(make_examples(5, 1_000), AUTO)
+    selection = select_head(make_examples(5, 1_000), 5, SEED)
     assert 2_000 <= selection.evaluated <= 2_100
 
 

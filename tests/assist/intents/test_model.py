@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.intent_examples import world
-from turnwise.assist.intents.model import SimilarityScorer
+from turnwise.assist.intents.heads import SimilarityScorer
 
 
 def _restate(query, members, k, mean_density):
@@ -102,7 +102,7 @@ def test_blocks_do_not_change_results(monkeypatch):
     rows = np.arange(len(labels))
     whole = [SimilarityScorer.fit(vectors, labels, k) for k in (None, 3)]
     expected = [(each.score(vectors), each.score_left_out(rows)) for each in whole]
-    monkeypatch.setattr("turnwise.assist.intents.model._BLOCK", 10)
+    monkeypatch.setattr("turnwise.assist.intents.heads._BLOCK", 10)
     for k, (scores, left) in zip((None, 3), expected, strict=True):
         small = SimilarityScorer.fit(vectors, labels, k)
         np.testing.assert_allclose(small.score(vectors), scores, atol=1e-6)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.intent_examples import EXAMPLES, OUTSIDE, pairs
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentExamples
-from turnwise.assist.intents.model import IntentModel, assign_folds
+from turnwise.assist.intents.heads import assign_folds
+from turnwise.assist.intents.model import IntentModel
 from turnwise.assist.intents.testing import (
     IntentTestResult,
     cross_validate,
@@ -73,7 +75,7 @@ def test_metrics_are_those_of_the_predictions(classifier):
     for each, values in zip(result.intents, zip(*expected, strict=True), strict=True):
         assert (each.precision, each.recall, each.f1, each.texts) == pytest.approx(values)
     assert result.macro_f1 == pytest.approx(np.mean(expected[2][:-1]))
-    assert result.reliability.count.sum() == inside.sum()
+    assert sum(result.reliability.count) == inside.sum()
     assert len(result.rejected) == (inside & rejected).sum()
     assert result.folds is None and result.overlaps == () and result.settings["false_rejection"] == 0.2
 
@@ -105,7 +107,7 @@ def test_undefined_fractions_are_none(classifier):
     assert inside.out_of_scope_recall.value is None and inside.out_of_scope_precision.value is None
     outside = run_test(classifier, ["tell me a joke"], [OUT_OF_SCOPE])
     assert outside.accuracy.value is None and outside.macro_f1 == 0
-    json.dumps(outside.to_json(), allow_nan=False)
+    json.dumps(asdict(outside), allow_nan=False)
 
 
 def test_a_classifier_that_never_abstains_accepts_everything():
@@ -199,9 +201,11 @@ def test_cross_validation_finds_planted_problems(made: IntentTestResult) -> None
     planted = [issue for issue in made.label_issues if issue.text == "hello hi morning"]
     assert [(each.row, each.intent, each.proposed) for each in planted] == [(60, "cancel", "greet")]
     assert made.out_of_scope_recall.value is not None and made.out_of_scope_recall.value > 0.5
-    assert made.reliability.count.sum() == made.in_scope
-    assert made.reliability.accuracy @ made.reliability.count == pytest.approx(made.accuracy.value * made.in_scope)
-    content = json.loads(json.dumps(made.to_json()))
+    assert sum(made.reliability.count) == made.in_scope
+    assert np.dot(made.reliability.accuracy, made.reliability.count) == pytest.approx(
+        made.accuracy.value * made.in_scope
+    )
+    content = json.loads(json.dumps(asdict(made)))
     assert content["settings"]["head"] == "prototypes" and sum(content["reliability"]["count"]) == 61
 
 
@@ -340,6 +344,6 @@ def test_pages_are_self_contained_and_escape_texts(classifier, tmp_path):
     assert f"{result.texts} labelled texts" in page and "20.0% requested" in page
     assert "<b>my money" not in page and "&lt;b&gt;my money" in page
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
-    assert json.loads(write(result, tmp_path / "test.json")) == json.loads(json.dumps(result.to_json()))
+    assert json.loads(write(result, tmp_path / "test.json")) == json.loads(json.dumps(asdict(result)))
     known = run_test(classifier, *pairs())
     assert "12 of these texts are also examples of the classifier" in write(known, tmp_path / "test.html")

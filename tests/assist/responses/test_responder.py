@@ -24,8 +24,7 @@ from typer.testing import CliRunner
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.families import nudged
 from turnwise import Dialogue, Responder, Turn
-from turnwise.assist.responses.answers import Answer, read_answers
-from turnwise.assist.responses.responder import DAMPING, FOLDING_SIMILARITY, rank_answers
+from turnwise.assist.responses.responder import DAMPING, FOLDING_SIMILARITY, Answer, rank_answers, read_answers
 from turnwise.assist.search.table import SearchHit
 from turnwise.cli import app
 from turnwise.core.errors import CorpusError, EncoderMismatchError, SearchError

@@ -1,34 +1,39 @@
 """Whole conversations in a vector table, one vector each: search for similar ones, and clusters.
 
-The turn statistics (see `vectors`) are computed from the first corpus that is indexed and stored with it. Later
-additions and queries use the same statistics, so that all vectors are comparable.
+For each role, user and system, a vector takes the mean of the vectors of its turns, minus the mean turn of the corpus,
+weighted by inverse frequency. So "Thank you, goodbye." counts little, and a system that speaks three times as much as
+the user does not drown out what the user wants. The vector is the sum of the two means, concatenated with half of their
+difference, and normalised: conversations are similar if they are about the same topic, more so if the same side talks
+about it. A role whose turns are about one topic has a longer mean than one whose turns vary, and weighs more.
+
+Frequencies and the mean turn are computed from the first corpus that is indexed and stored with it. Later additions and
+queries use the same ones, so that all vectors are comparable.
 """
 
 import json
+import random
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from turnwise.assist.conversations.titles import conversation_title
-from turnwise.assist.conversations.vectors import TurnStatistics, TurnStatisticsBuilder, conversation_vector
 from turnwise.assist.map.clustering import describe_clusters, find_clusters
 from turnwise.assist.map.reduction import DimensionReduction, MapSettings
 from turnwise.assist.search.schema import KEY, VECTOR, Filter, as_matrix, conversation_turns
 from turnwise.assist.search.table import VectorTable
-from turnwise.core.dialogue import USER, Conversation, Dialogue, Turn
+from turnwise.core.dialogue import SYSTEM, USER, Conversation, Dialogue, Turn
 from turnwise.core.errors import SearchError
 from turnwise.core.progress import Progress, silent
+from turnwise.core.text import normalise_text, shorten_text
 from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.models.identity import EncoderIdentity
 from turnwise.models.vector_cache import encode_distinct
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 #: Dialogues that are encoded and committed together: at most so many are repeated after an interruption.
 BATCH = 256
@@ -38,6 +43,83 @@ TABLE, _STATISTICS = "conversations", "usual"
 
 #: The key of the mean turn; no text is empty.
 _MEAN = ""
+
+#: The weight of who says something, relative to what is said.
+_ROLE_WEIGHT = 0.5
+
+#: Turns sampled for the mean turn.
+_SAMPLE = 2_000
+
+#: The mean turn is shrunk towards zero as if so many turns were zero: a few turns say little about all conversations.
+_SHRINKAGE = 10
+
+#: Characters of a title.
+_TITLE_LENGTH = 100
+
+#: A turn states a request if it has at least this many words that are not greetings or masks.
+_MIN_WORDS = 2
+
+#: Masked personal data, such as [NAME_1]; a word; and two characters of a script without spaces, which count as a word.
+_UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff"
+_TOKEN = re.compile(rf"\[[A-Z][A-Z0-9_-]*\]|[{_UNSPACED}]{{2}}|[^\W{_UNSPACED}]+(?:['’][^\W\d_]+)*")
+
+#: Words of greetings and of offers to talk ("hi there, can you help me please?"), which say nothing about a request.
+_GREETING_WORDS = """
+    a afternoon all am an any anybody anyone are bot can chat could day dear doing everybody everyone evening folks good
+    got greetings guys have hello help hey hi hiya hope how howdy i i'd i'm i've in is it's just like madam me morning
+    my name need ok okay one or people please question questions quick sir so some somebody someone speak support talk
+    team thank thanks that the there this to today up want was well what's with would yes yo you your
+    bonjour bonsoir salut hallo guten tag morgen abend servus moin hola buenos buenas días dias tardes noches ciao
+    buongiorno olá ola bom dia boa tarde noite goedemorgen goedemiddag
+"""
+_GREETINGS = frozenset(_GREETING_WORDS.split())
+
+
+def conversation_title(turns: Sequence[Turn]) -> str:
+    """Return the user's first turn that states a request, on one line and shortened.
+
+    Turns with fewer than two words besides greetings and masked data are skipped. If there is no other, the turn of the
+    user with most such words is used; without a user, all turns are considered.
+    """
+    candidates = [turn.text for turn in turns if turn.speaker == USER] or [turn.text for turn in turns]
+    if not candidates:
+        return ""
+    counts = [_count_words(text) for text in candidates]
+    first = next((place for place, count in enumerate(counts) if count >= _MIN_WORDS), counts.index(max(counts)))
+    return shorten_text(candidates[first], _TITLE_LENGTH)
+
+
+def _count_words(text: str) -> int:
+    """Return the number of words that are neither greetings nor masks."""
+    tokens = (token.casefold().replace("’", "'") for token in _TOKEN.findall(text) if not token.startswith("["))
+    return sum(token not in _GREETINGS for token in tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStatistics:
+    """What is common in a corpus."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)  # frequency of each text that occurs more than once
+    mean: Vectors | float = 0.0  # the mean turn's vector (size); 0 if unknown
+
+
+def conversation_vector(turns: Sequence[Turn], vectors: Vectors, statistics: TurnStatistics) -> Vectors:
+    """Return the unit vector of a conversation (2 · size), given unit vectors of its turns (turns, size).
+
+    The mean of a role that does not speak is zero. Speakers without a role count for both.
+    """
+    frequencies = [statistics.counts.get(normalise_text(turn.text), 1) for turn in turns]
+    weights = 1 / (1 + np.log10(frequencies))
+    user, system = (
+        _mean(weights * np.array([turn.speaker != other for turn in turns]), vectors - statistics.mean)
+        for other in (SYSTEM, USER)
+    )
+    combined = np.concatenate([user + system, _ROLE_WEIGHT * (user - system)])
+    return np.asarray(combined / max(float(np.linalg.norm(combined)), 1e-12), np.float32)
+
+
+def _mean(weights: npt.NDArray[np.float64], vectors: Vectors) -> npt.NDArray[np.float64]:
+    return np.asarray(weights @ vectors / max(float(weights.sum()), 1e-12))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +180,26 @@ class Conversations:
     def open(cls, uri: str | Path, encoder: SupportsEncode, *, max_length: int | None = None) -> "Conversations":
         """Open the conversations in a database; create its tables if there are none.
 
-        `uri` is a folder, or any address that LanceDB takes (`s3://bucket/path`, …). The encoder must be the one that
-        the table was written with, else `EncoderMismatchError` is raised. It reads `max_length` tokens per turn (None:
-        its limit), which must be as the table was written, else `SearchError` is raised.
+        `uri` is a folder, or any address that LanceDB takes (`s3://bucket/path`, …). The encoder, which reads
+        `max_length` tokens per turn (None: its limit), and this limit must be as the table was written, else
+        `EncoderMismatchError` or `SearchError` is raised.
         """
-        columns, statistics_columns = _table_columns()
+        import pyarrow as pa
+
+        columns = dict.fromkeys(("dialogue", "source", "split"), pa.string())
+        columns |= dict.fromkeys(("speakers", "texts"), pa.list_(pa.string()))
+        statistics_columns = {"count": pa.int64(), "centre": pa.list_(pa.float32())}
         size = encoder.encode([USER], normalise=True).shape[1]
         table = VectorTable.open(
             uri,
             TABLE,
             size=2 * size,
-            columns=columns,
+            columns=pa.schema(columns),
             settings={"max_length": str(max_length)},
             encoder=EncoderIdentity.of(encoder),
             rebuild=f"turnwise conversations index STORE --out {uri} --rebuild",
         )
-        statistics = VectorTable.open(uri, _STATISTICS, size=1, columns=statistics_columns)
+        statistics = VectorTable.open(uri, _STATISTICS, size=1, columns=pa.schema(statistics_columns))
         return cls(table, statistics, encoder, max_length)
 
     @staticmethod
@@ -181,9 +267,9 @@ class Conversations:
         """
         if top < 1:
             raise SearchError(f"top must be at least 1, got {top}")
-        self._check_not_empty()
         query = self.vector(conversation, vectors=vectors)
         own = _key(conversation) if isinstance(conversation, Dialogue) else None
+        self._check_not_empty()
         (hits,) = self._table.search(query[None], top + (own is not None), where=where)
         results = []
         for hit in hits:
@@ -204,10 +290,7 @@ class Conversations:
         return Dialogue(name, _stored_turns(row), row["source"], row["split"])
 
     def cluster(self, settings: MapSettings | None = None, *, progress: Progress = silent) -> ConversationClustering:
-        """Return clusters of the conversations, named by what users say in them; cached until conversations are added.
-
-        By default, the size of the smallest cluster depends on the number of conversations.
-        """
+        """Return clusters, named by what users say in them; cached until conversations are added."""
         self._check_not_empty()
         settings = settings or MapSettings()
         cached = self._clustering
@@ -218,18 +301,14 @@ class Conversations:
         rows = rows.take(np.argsort(np.array(rows[KEY].to_pylist()), kind="stable"))
         vectors = as_matrix(rows[VECTOR])
         labels = find_clusters(DimensionReduction(vectors, settings, progress=progress))
-        names, sources, speakers, texts = (
-            rows[name].to_pylist() for name in ("dialogue", "source", "speakers", "texts")
-        )
+        stored = rows.select(["dialogue", "source", "speakers", "texts"]).to_pylist()
         clusters = []
-        for each in describe_clusters(list(map(_user_texts, speakers, texts)), labels, vectors):
-            examples = tuple(names[row] for row in each.representatives)
-            titles = tuple(
-                conversation_title([Turn(*turn) for turn in zip(speakers[row], texts[row], strict=True)])
-                for row in each.representatives
-            )
+        for each in describe_clusters([_user_texts(row) for row in stored], labels, vectors):
+            examples = tuple(stored[row]["dialogue"] for row in each.representatives)
+            titles = tuple(conversation_title(_stored_turns(stored[row])) for row in each.representatives)
             clusters.append(ConversationCluster(each.number, each.name, each.words, each.size, examples, titles))
-        clustering = ConversationClustering(clusters, list(zip(names, sources, labels.tolist(), strict=True)))
+        pairs = zip(stored, labels.tolist(), strict=True)
+        clustering = ConversationClustering(clusters, [(row["dialogue"], row["source"], label) for row, label in pairs])
         self._clustering = (len(self), settings), clustering
         return clustering
 
@@ -262,21 +341,27 @@ class Conversations:
         self._table.add([_key(each) for each in new], vectors, columns)
 
     def _compute_statistics(self, corpus: Iterable[Dialogue], total: int | None, progress: Progress) -> None:
-        """Compute the turn statistics and store them in one commit."""
-        builder = TurnStatisticsBuilder()
-        number = 0
+        """Count texts, encode a uniform sample of the turns, with a fixed seed, and store both in one commit."""
+        counts: Counter[str] = Counter()
+        sample: list[Turn] = []
+        generator, turns, number = random.Random(0), 0, 0
         for number, dialogue in enumerate(corpus, 1):
-            builder.add(dialogue.turns)
+            for turn in dialogue.turns:
+                turns += 1
+                counts[normalise_text(turn.text)] += 1
+                if len(sample) < _SAMPLE:
+                    sample.append(turn)
+                elif (place := generator.randrange(turns)) < _SAMPLE:  # reservoir sampling
+                    sample[place] = turn
             if number % BATCH == 0:
                 progress("counting texts", number, total)
         if not number:
             raise SearchError("the corpus has no dialogues: there is nothing to index")
-        statistics = builder.build(self._encode(builder.sample))
-        columns = {
-            "count": [*statistics.counts.values(), None],
-            "centre": [*[None] * len(statistics.counts), np.asarray(statistics.mean).tolist()],
-        }
-        keys = [*statistics.counts, _MEAN]
+        vectors = self._encode(sample)
+        mean = (vectors.sum(0) / (len(vectors) + _SHRINKAGE)).astype(np.float32)
+        repeated = {text: count for text, count in counts.items() if count > 1}
+        columns = {"count": [*repeated.values(), None], "centre": [*[None] * len(repeated), mean.tolist()]}
+        keys = [*repeated, _MEAN]
         self._statistics_table.add(keys, np.ones((len(keys), 1), np.float32), columns)
         self._statistics = self._read_statistics()
 
@@ -291,9 +376,10 @@ class Conversations:
         return self.encoder.encode([(turn,) for turn in turns], normalise=True, max_length=self.max_length)
 
 
-def _user_texts(speakers: Sequence[str], texts: Sequence[str]) -> str:
+def _user_texts(row: Mapping[str, Any]) -> str:
     """Return what users say, which tells what a conversation is about; all texts if there is no user."""
-    return "\n".join([text for speaker, text in zip(speakers, texts, strict=True) if speaker == USER] or texts)
+    turns = zip(row["speakers"], row["texts"], strict=True)
+    return "\n".join([text for speaker, text in turns if speaker == USER] or row["texts"])
 
 
 def _stored_turns(row: Mapping[str, Any]) -> tuple[Turn, ...]:
@@ -302,12 +388,3 @@ def _stored_turns(row: Mapping[str, Any]) -> tuple[Turn, ...]:
 
 def _key(dialogue: Dialogue) -> str:
     return json.dumps([dialogue.source, dialogue.id], ensure_ascii=False)
-
-
-def _table_columns() -> "tuple[pa.Schema, pa.Schema]":
-    """Return the columns of conversations, and those of turn statistics."""
-    import pyarrow as pa
-
-    columns = dict.fromkeys(("dialogue", "source", "split"), pa.string())
-    columns |= dict.fromkeys(("speakers", "texts"), pa.list_(pa.string()))
-    return pa.schema(columns), pa.schema({"count": pa.int64(), "centre": pa.list_(pa.float32())})

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.classifier_files import StoredClassifier, load_stored, write_classifier
 from turnwise.assist.intents.decision import Decision, best_segmentation, combine_decisions, split_text
 from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_pairs, validate_vectors
-from turnwise.assist.intents.head_selection import HeadSelection, select_head
-from turnwise.assist.intents.model import HeadChoice, IntentModel, IntentSettings
+from turnwise.assist.intents.heads import HeadChoice, HeadSelection, select_head
+from turnwise.assist.intents.model import Calibration, IntentModel, IntentSettings
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
 from turnwise.core.model_names import DEFAULT_ENCODER
@@ -155,7 +154,10 @@ class IntentClassifier:
         self.encoder_ = encoder
         every = self._encode_missing([text for text, _ in pairs], vectors, len(texts))
         examples = IntentExamples.from_pairs(pairs, every)
-        settings, self.head_selection_ = select_head(examples, settings)
+        self.head_selection_ = None
+        if settings.head == "auto":
+            self.head_selection_ = select_head(examples, settings.neighbours, settings.seed)
+            settings = replace(settings, head=self.head_selection_.head)
         self.model_ = IntentModel.fit(examples, settings)
         return self
 
@@ -214,7 +216,8 @@ class IntentClassifier:
 
     def predict_proba(self, texts: Sequence[str], *, vectors: Vectors | None = None) -> npt.NDArray[np.float64]:
         """Return the probability of each intent (texts, intents), assuming texts in scope; the order is `classes_`."""
-        return self._fitted_model().predict_proba(self._encode_missing(texts, vectors, len(texts)))
+        model = self._fitted_model()
+        return model.calibration.probabilities(model.logits(self._encode_missing(texts, vectors, len(texts))))
 
     def decide(
         self, texts: Sequence[str], *, neighbours: int = 3, several: bool = False, vectors: Vectors | None = None

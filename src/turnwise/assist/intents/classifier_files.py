@@ -22,10 +22,9 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_vectors
-from turnwise.assist.intents.head_selection import HeadSelection
-from turnwise.assist.intents.model import IntentModel, IntentSettings, LogisticHead
+from turnwise.assist.intents.heads import HeadSelection, LogisticHead
+from turnwise.assist.intents.model import Calibration, IntentModel, IntentSettings
 from turnwise.core.errors import IntentError
 from turnwise.core.files import read_json, replacing, sync_to_disk, write_atomic
 from turnwise.core.model_names import is_packaged
@@ -71,7 +70,15 @@ def write_classifier(stored: StoredClassifier, encoder: SupportsEncode, folder: 
     if name and stored.tuning is None and not is_bundled:
         encoder_name = str(Path(name).resolve()) if Path(name).is_dir() and not is_packaged(name) else name
     elif not is_bundled:
-        _write_encoder(encoder, folder / _ENCODER)
+        save_encoder = getattr(encoder, "save", None)
+        if save_encoder is None:
+            raise IntentError(
+                f"{type(encoder).__name__} cannot be saved with the classifier: use the name or folder of a model, or a"
+                " turnwise Encoder"
+            )
+        save_encoder(folder / _ENCODER)
+        for path in (folder / _ENCODER).rglob("*"):
+            sync_to_disk(path)
     tensors = {"vectors": model.examples.vectors}
     if model.logistic is not None:
         tensors |= {"weights": model.logistic.weights, "bias": model.logistic.bias}
@@ -90,7 +97,7 @@ def write_classifier(stored: StoredClassifier, encoder: SupportsEncode, folder: 
         **asdict(model.settings),
         "head_selection": None if stored.head_selection is None else asdict(stored.head_selection),
         "vectors": vector_file.name,
-        "calibration": model.calibration.to_json(),
+        "calibration": asdict(model.calibration),
         "examples": [{"text": text, "intent": intent} for text, intent in model.examples.pairs],
     }
     write_atomic(folder / _DESCRIPTION, json.dumps(description, ensure_ascii=False, indent=1) + "\n", durable=True)
@@ -101,23 +108,12 @@ def write_classifier(stored: StoredClassifier, encoder: SupportsEncode, folder: 
         shutil.rmtree(folder / _ENCODER, ignore_errors=True)
 
 
-def _write_encoder(encoder: Any, folder: Path) -> None:
-    if not hasattr(encoder, "save"):
-        raise IntentError(
-            f"{type(encoder).__name__} cannot be saved with the classifier: use the name or folder of a model, or a"
-            " turnwise Encoder"
-        )
-    encoder.save(folder)
-    for path in folder.rglob("*"):
-        sync_to_disk(path)
-
-
 def load_stored(folder: Path) -> tuple[StoredClassifier, EncoderIdentity]:
     """Read a classifier, and the identity of its encoder; raise IntentError if there is none or it is damaged."""
     description = _read_description(folder)
     try:
         tensors = load_file(folder / description["vectors"])
-        pairs = tuple(_pairs(description))
+        pairs = tuple(load_pairs(folder))
         examples = IntentExamples(pairs, validate_vectors(tensors["vectors"], len(pairs)))
         settings = IntentSettings(**{field.name: description[field.name] for field in fields(IntentSettings)})
         logistic = LogisticHead(tensors["weights"], tensors["bias"]) if "weights" in tensors else None
@@ -137,15 +133,10 @@ def load_stored(folder: Path) -> tuple[StoredClassifier, EncoderIdentity]:
 
 def load_pairs(folder: Path) -> list[IntentPair]:
     """Read only the examples of a classifier; raise IntentError as `load_stored` does."""
-    description = _read_description(folder)
     try:
-        return _pairs(description)
+        return [(example["text"], example["intent"]) for example in _read_description(folder)["examples"]]
     except (KeyError, TypeError) as error:
         raise _damaged(folder, error) from error
-
-
-def _pairs(description: Any) -> list[IntentPair]:
-    return [(example["text"], example["intent"]) for example in description["examples"]]
 
 
 def _read_description(folder: Path) -> Any:

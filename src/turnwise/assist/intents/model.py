@@ -1,57 +1,241 @@
-"""The fitted intent model: similarity to the examples of each intent, an optional logistic head, and calibration.
+"""The fitted intent model and its calibration: a threshold for a requested false rejection rate, and probabilities.
 
-How similar a text is to an intent has to be comparable whether the intent has two examples or a thousand. A text q is
-compared with the examples v of an intent by 2 q·v - d(v), where d(v), the density of v, is the mean cosine of v with
-the other examples of its intent: the expected score of another example is then the same for a dense and for a
-spread-out intent. The similarity is the mean over all examples, or over the k highest. Over all examples it equals
-1 - |q - c|², the squared distance from the centroid c, with |c|² estimated without the bias of few examples: the plain
-mean of n unit vectors has a squared length that is too large by (1 - r) / n (r: their mean cosine), so that intents
-with few examples would seem too far away.
-
-A density d(v) is estimated from few cosines. So the mean density of all examples is added as one more; it is the only
-estimate for an intent with a single example.
+Both are learnt from the scores of texts that the classifier has not been fitted on. In-scope texts are enough. With
+out-of-scope examples the threshold becomes tighter: similarity to those examples lowers a score, so that more
+out-of-scope texts are rejected at the same false rejection rate.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.intents.calibration import Calibration, CalibrationData, calibrate
 from turnwise.assist.intents.decision import MAX_RANKED, Decision, RankedIntent, SimilarExample, make_decision
 from turnwise.assist.intents.examples import Indices, IntentExamples, Scores
-from turnwise.assist.intents.numerics import fit_logistic
+from turnwise.assist.intents.heads import (
+    FOLDS,
+    HeadChoice,
+    LogisticHead,
+    SimilarityScorer,
+    assign_folds,
+    check_logistic,
+    cross_validated_logits,
+)
+from turnwise.assist.intents.numerics import fit_logistic, log_softmax, minimise_scalar, softmax, student_quantile
 from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.errors import IntentError
 from turnwise.core.types import Vectors
-
-HeadName = Literal["prototypes", "neighbours", "logistic"]
-
-#: A head, or 'auto': it is chosen by cross-validation when a classifier is fitted.
-HeadChoice = Literal["auto", "prototypes", "neighbours", "logistic"]
-
-#: Folds of cross-validation, where leaving out single examples would take too long.
-FOLDS = 5
-
-#: Inverse regularisation of the logistic head; best of 1, 10 and 100 with five examples per intent of CLINC150.
-_INVERSE_REGULARISATION = 10.0
 
 #: Examples that are left out in turn for calibration when a model is fitted and when its examples change; more are
 #: sampled. At a rate of 5% the standard errors are 0.3 and 0.7 points; and changes have to be fast.
 _CALIBRATION_EXAMPLES = 4_096
 _RECALIBRATION_EXAMPLES = 1_024
 
-#: Cosines that are held in memory at once.
-_BLOCK = 2**23
+#: With fewer out-of-scope texts, similarity to out-of-scope examples is ignored.
+_MIN_OUT_OF_SCOPE = 10
 
-#: Tolerance for single-precision rounding in a cosine.
-_COSINE_TOLERANCE = 1e-6
+#: How far thresholds follow the differences between intents: of 0, 0.5 and 1, false rejection rates vary least between
+#: intents, and most out-of-scope texts are rejected, at 0.5 (CLINC150, five examples per intent).
+_OFFSET_FACTOR = 0.5
 
-#: The density that is assumed where no intent has two examples.
-_DEFAULT_DENSITY = 0.5
+#: Inverse regularisation of the weight of out-of-scope similarity.
+_CAUTION_INVERSE_REGULARISATION = 50.0
+
+#: Bounds of the logarithm of the temperature.
+_LOG_TEMPERATURE_BOUNDS = (-7.0, 3.0)
+
+
+# ---- calibration
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """A reliability curve over the non-empty bins of the predicted probability, and the expected calibration error."""
+
+    confidence: list[float]  # per bin: the mean probability of its predictions
+    accuracy: list[float]  # the fraction of them that is correct
+    count: list[int]
+    ece: float | None  # None without predictions
+
+
+def compute_reliability(
+    confidence: npt.NDArray[np.floating], correct: npt.NDArray[np.bool_], bins: int = 10
+) -> Reliability:
+    """Return the reliability curve of predictions in bins of equal width, given their probabilities and correctness."""
+    bin_of = np.minimum((np.asarray(confidence, np.float64) * bins).astype(np.int64), bins - 1)
+    count = np.bincount(bin_of, minlength=bins)
+    sums = np.bincount(bin_of, confidence, bins), np.bincount(bin_of, correct, bins)
+    mean_confidence, accuracy = (each[count > 0] / count[count > 0] for each in sums)
+    count = count[count > 0]
+    ece = float((np.abs(mean_confidence - accuracy) * count).sum() / count.sum()) if len(count) else None
+    return Reliability(mean_confidence.tolist(), accuracy.tolist(), count.tolist(), ece)
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationData:
+    """Scores of texts that the classifier has not been fitted on; (texts, intents) unless noted."""
+
+    similarity: Scores  # of in-scope texts to each intent
+    logits: Scores  # what the head ranks intents by; the similarity itself unless the head is logistic
+    labels: Indices  # the index of the intent of each in-scope text (texts)
+    oos_similarity: Scores | None = None  # of in-scope texts to the out-of-scope examples (texts)
+    outside_similarity: Scores | None = None  # of out-of-scope texts to each intent
+    outside_oos_similarity: Scores | None = None  # of out-of-scope texts to the other out-of-scope examples (texts)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["CalibrationData"]) -> "CalibrationData":
+        """Join the data of several folds."""
+        columns = zip(*([getattr(part, field.name) for field in fields(cls)] for part in parts), strict=True)
+        return cls(*(None if values[0] is None else np.concatenate(values) for values in columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Threshold and probabilities of a classifier."""
+
+    false_rejection: float | None  # the requested rate; None if the classifier never abstains
+    threshold: float | None  # the minimum score, before offsets; None if the classifier never abstains
+    offsets: tuple[float, ...]  # added to the threshold for each intent; empty for a common threshold
+    temperature: float  # logits are divided by it before the softmax
+    caution: float  # the weight with which similarity to the out-of-scope examples is subtracted from scores
+    texts: int  # the number of in-scope texts that it was calibrated on
+    held_out: bool  # or else these are the examples, each left out in turn, and changing examples recalibrates
+    out_of_scope_recall: float | None  # the fraction of out-of-scope texts that is rejected; None without such texts
+    reliability: Reliability  # of the probabilities, on the same texts
+
+    @classmethod
+    def empty(cls) -> "Calibration":
+        """Return the calibration of a classifier without calibration data: it never abstains."""
+        reliability = compute_reliability(np.empty(0), np.empty(0, np.bool_))
+        return cls(None, None, (), 1.0, 0.0, 0, False, None, reliability)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Calibration":
+        """Restore a calibration that was stored as JSON."""
+        reliability = Reliability(**values["reliability"])
+        return cls(**{**values, "offsets": tuple(values["offsets"]), "reliability": reliability})
+
+    def thresholds(self, intents: int) -> Scores:
+        """Return the threshold of each intent; -inf if the classifier never abstains."""
+        threshold = -np.inf if self.threshold is None else self.threshold
+        return threshold + (np.array(self.offsets) if self.offsets else np.zeros(intents))
+
+    def probabilities(self, logits: Scores) -> Scores:
+        """Return the probability of each intent, given that a text has one of them (texts, intents)."""
+        return softmax(logits / self.temperature)
+
+
+def calibrate(data: CalibrationData, false_rejection: float | None, *, per_intent: bool, held_out: bool) -> Calibration:
+    """Learn threshold and temperature from scores."""
+    caution = _fit_caution(data)
+    scores = data.similarity - (0 if data.oos_similarity is None else caution * data.oos_similarity[:, None])
+    offsets = np.zeros(scores.shape[1])
+    if per_intent:
+        offsets = intent_offsets(scores[np.arange(len(scores)), data.labels], data.labels, scores.shape[1])
+    threshold = None if false_rejection is None else lower_quantile(_best_scores(scores, offsets), false_rejection)
+    recall = None
+    if data.outside_similarity is not None and threshold is not None:
+        penalty = 0 if data.outside_oos_similarity is None else caution * data.outside_oos_similarity[:, None]
+        recall = float((_best_scores(data.outside_similarity - penalty, offsets) < threshold).mean())
+    temperature = fit_temperature(data.logits, data.labels)
+    probabilities = softmax(data.logits / temperature)
+    return Calibration(
+        false_rejection=false_rejection,
+        threshold=threshold,
+        offsets=tuple(offsets.tolist()) if per_intent else (),
+        temperature=temperature,
+        caution=caution,
+        texts=len(scores),
+        held_out=held_out,
+        out_of_scope_recall=recall,
+        reliability=compute_reliability(probabilities.max(1), probabilities.argmax(1) == data.labels),
+    )
+
+
+def _best_scores(scores: Scores, offsets: Scores) -> Scores:
+    """Return each text's highest score less the offset of that intent, to be compared with the threshold."""
+    best = scores.argmax(1)
+    return np.asarray(scores[np.arange(len(scores)), best] - offsets[best])
+
+
+def lower_quantile(scores: npt.NDArray[np.floating], rate: float) -> float:
+    """Return a value that a new score from the same distribution is below with probability `rate`.
+
+    A new score is below the k-th lowest of n with probability k / (n + 1), interpolated linearly in between. If the
+    rate is less than 1 / (n + 1), the scores do not reach far enough, and the prediction bound of a normal
+    distribution with unknown mean and variance is used.
+    """
+    count = len(scores)
+    if rate * (count + 1) >= 1:
+        return float(np.quantile(scores, rate, method="weibull"))
+    spread = float(np.std(scores, ddof=1)) * np.sqrt(1 + 1 / count) if count > 1 else 0.0
+    return float(np.mean(scores) + student_quantile(rate, max(1, count - 1)) * spread)
+
+
+def intent_offsets(own: Scores, labels: Indices, intents: int) -> Scores:
+    """Return how far the texts of each intent score above average, shrunk towards 0 for intents with few texts.
+
+    `own` are the scores of texts for their own intents. Observed means differ by chance with a variance of (variance
+    within intents) / (number of texts). The variance of the means beyond that is the variance between intents, and
+    each mean is shrunk by its ratio to the sum of both. Thresholds follow half of the result: an intent whose texts
+    are more similar to each other has fewer outliers, but not in proportion to its mean.
+    """
+    counts = np.bincount(labels, minlength=intents)
+    observed = counts > 0
+    means = np.divide(np.bincount(labels, own, intents), counts, out=np.zeros(intents), where=observed)
+    centre = means[observed].mean()
+    degrees_of_freedom = max(1, len(own) - int(observed.sum()))
+    within = float(((own - means[labels]) ** 2).sum() / degrees_of_freedom)
+    chance = within * float((1 / counts[observed]).mean())
+    between = max(0.0, float(means[observed].var(ddof=1)) - chance) if observed.sum() > 1 else 0.0
+    shrinkage = np.divide(
+        between, between + within / np.maximum(counts, 1), out=np.zeros(intents), where=observed & (between > 0)
+    )
+    return np.asarray(_OFFSET_FACTOR * shrinkage * (means - centre))
+
+
+def fit_temperature(logits: Scores, labels: Indices) -> float:
+    """Return the temperature that maximises the likelihood of the labels.
+
+    The labels are smoothed as in Platt scaling, by one correct and one wrong text in addition to the observed ones, so
+    that a few examples that are all classified correctly do not make a classifier that is always certain.
+    """
+    texts, intents = logits.shape
+    if intents == 1:
+        return 1.0
+    target = (texts + 1) / (texts + 2)
+    rows = np.arange(texts)
+
+    def loss(log_temperature: float) -> float:
+        log_probabilities = log_softmax(logits / np.exp(log_temperature))
+        own = log_probabilities[rows, labels]
+        others = (log_probabilities.sum(1) - own) / (intents - 1)
+        return -float((target * own + (1 - target) * others).mean())
+
+    return float(np.exp(minimise_scalar(loss, *_LOG_TEMPERATURE_BOUNDS)))
+
+
+def _fit_caution(data: CalibrationData) -> float:
+    """Return the weight of out-of-scope similarity that separates in-scope from out-of-scope texts best."""
+    if data.outside_similarity is None or data.oos_similarity is None or data.outside_oos_similarity is None:
+        return 0.0
+    if len(data.outside_similarity) < _MIN_OUT_OF_SCOPE:
+        return 0.0
+    inside = np.stack([data.similarity.max(1), data.oos_similarity], 1)
+    outside = np.stack([data.outside_similarity.max(1), data.outside_oos_similarity], 1)
+    counts = (len(outside), len(inside))
+    balanced = np.repeat([sum(counts) / (2 * count) for count in counts], counts)
+    coefficients, _ = fit_logistic(
+        np.concatenate([outside, inside]), np.repeat([0, 1], counts), _CAUTION_INVERSE_REGULARISATION, balanced
+    )
+    in_scope, out_of_scope = coefficients[1] - coefficients[0]
+    # at most the weight of similarity to the intents
+    return float(np.clip(-out_of_scope / max(in_scope, abs(out_of_scope)), 0, 1)) if out_of_scope else 0.0
+
+
+# ---- the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,166 +249,12 @@ class IntentSettings:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.head not in ("auto", "prototypes", "neighbours", "logistic"):
-            raise IntentError(
-                f"there is no head {self.head!r}: choose 'auto', 'prototypes', 'neighbours' or 'logistic'"
-            )
+        if self.head not in get_args(HeadChoice):
+            raise IntentError(f"there is no head {self.head!r}: choose one of {', '.join(get_args(HeadChoice))}")
         if self.neighbours < 1:
             raise IntentError(f"neighbours must be at least 1, got {self.neighbours}")
         if self.false_rejection is not None and not 0 < self.false_rejection < 1:
-            raise IntentError(
-                f"false_rejection must be between 0 and 1, such as 0.05, or None to never abstain;"
-                f" got {self.false_rejection}"
-            )
-
-
-# ---- similarity
-
-
-@dataclass(frozen=True, slots=True)
-class SimilarityScorer:
-    """Scores texts by their similarity to the examples of each intent.
-
-    An example's neighbours are the other examples of its intent, or the k nearest of them.
-    """
-
-    vectors: Vectors  # normalised (examples, dimensions), sorted by intent
-    starts: Indices  # the first row of each intent, and the number of rows at the end
-    k: int | None  # how many of the most similar examples of an intent are averaged; None: all
-    neighbour_sums: Scores  # the sum of each example's cosines with its neighbours
-    neighbour_counts: Indices  # the number of its neighbours
-    lowest: Scores  # the lowest of these cosines; -inf if all other examples of the intent are neighbours
-    following: Scores  # the next lower cosine, of the example that would replace a removed neighbour; 0 if none
-    mean_density: float  # of all examples
-
-    @classmethod
-    def fit(cls, vectors: Vectors, labels: Indices, k: int | None) -> "SimilarityScorer":
-        """Compute the densities of examples; labels are sorted and cover 0 to their maximum."""
-        starts = np.searchsorted(labels, np.arange(labels[-1] + 2)).astype(np.int64)
-        statistics = [_neighbour_statistics(vectors[first:last], k) for first, last in pairwise(starts)]
-        sums, counts, lowest, following = (np.concatenate(parts) for parts in zip(*statistics, strict=True))
-        has_neighbours = counts > 0
-        densities = sums[has_neighbours] / counts[has_neighbours]
-        mean_density = float(densities.mean()) if len(densities) else _DEFAULT_DENSITY
-        return cls(vectors, starts, k, sums, counts, lowest, following, mean_density)
-
-    def score(self, queries: Vectors) -> Scores:
-        """Return the similarity of normalised vectors to each intent (queries, intents)."""
-        scores = np.empty((len(queries), len(self.starts) - 1))
-        densities = (self.neighbour_sums + self.mean_density) / (self.neighbour_counts + 1)
-        block = max(1, _BLOCK // len(self.vectors))
-        for start in range(0, len(queries), block):
-            terms = 2 * (queries[start : start + block] @ self.vectors.T).astype(np.float64) - densities
-            for intent, (first, last) in enumerate(pairwise(self.starts)):
-                scores[start : start + block, intent] = _mean_of_highest(terms[:, first:last], self.k)
-        return scores
-
-    def score_left_out(self, rows: Indices) -> Scores:
-        """Return the similarity of examples to each intent as if each were not an example itself (rows, intents).
-
-        The similarity to its own intent is NaN if an example is the only one of it.
-        """
-        scores = self.score(self.vectors[rows])
-        intents = np.searchsorted(self.starts, rows, "right") - 1
-        for intent in np.unique(intents):
-            first, last = self.starts[intent : intent + 2]
-            members = np.flatnonzero(intents == intent)
-            block = max(1, _BLOCK // (last - first))
-            for start in range(0, len(members), block):
-                some = members[start : start + block]
-                scores[some, intent] = self._score_without(first, last, rows[some] - first)
-        return scores
-
-    def _score_without(self, first: int, last: int, left_out: Indices) -> Scores:
-        """Return the similarity of some of an intent's examples to the others of the intent."""
-        if last - first == 1:
-            return np.full(len(left_out), np.nan)
-        members, own = self.vectors[first:last], slice(first, last)
-        cosines = (members[left_out] @ members.T).astype(np.float64)
-        was_neighbour = cosines >= self.lowest[own] - _COSINE_TOLERANCE
-        sums = self.neighbour_sums[own]
-        sums = np.where(was_neighbour, sums - cosines + self.following[own], sums)
-        # where all others are neighbours, none takes the place of the one that is left out
-        counts = self.neighbour_counts[own] - np.isneginf(self.lowest[own])
-        terms = 2 * cosines - (sums + self.mean_density) / (counts + 1)
-        terms[np.arange(len(left_out)), left_out] = -np.inf
-        others = last - first - 1
-        return _mean_of_highest(-np.partition(-terms, others - 1, axis=1)[:, :others], self.k)
-
-
-def _neighbour_statistics(members: Vectors, k: int | None) -> tuple[Scores, Indices, Scores, Scores]:
-    """Return neighbour sums, neighbour counts, lowest and following cosines of an intent's examples."""
-    others = len(members) - 1
-    count = others if k is None else min(k, others)
-    sums, lowest, following = np.zeros(len(members)), np.full(len(members), -np.inf), np.zeros(len(members))
-    block = max(1, _BLOCK // len(members))
-    for start in range(0, len(members) if count else 0, block):
-        some = slice(start, min(start + block, len(members)))
-        cosines = (members[some] @ members.T).astype(np.float64)
-        cosines[np.arange(len(cosines)), np.arange(some.start, some.stop)] = -np.inf
-        if count == others:
-            sums[some] = np.where(np.isfinite(cosines), cosines, 0).sum(1)
-            continue
-        highest = -np.partition(-cosines, (count - 1, count), axis=1)[:, : count + 1]
-        sums[some], lowest[some], following[some] = highest[:, :-1].sum(1), highest[:, -2], highest[:, -1]
-    return sums, np.full(len(members), count, np.int64), lowest, following
-
-
-def _mean_of_highest(terms: Scores, k: int | None) -> Scores:
-    """Return the mean of the k highest values of each row."""
-    if k is None or k >= terms.shape[1]:
-        return np.asarray(terms.mean(1))
-    return np.asarray(-np.partition(-terms, k - 1, axis=1)[:, :k].mean(1))
-
-
-# ---- the logistic head
-
-
-@dataclass(frozen=True, slots=True)
-class LogisticHead:
-    """A logistic regression over vectors: weights (intents, dimensions) and bias (intents)."""
-
-    weights: Vectors
-    bias: Vectors
-
-    @classmethod
-    def fit(cls, vectors: Vectors, labels: Indices) -> "LogisticHead":
-        """Fit on examples of at least two intents."""
-        weights, bias = fit_logistic(vectors, labels, _INVERSE_REGULARISATION)
-        return cls(weights.astype(np.float32), bias.astype(np.float32))
-
-    def logits(self, queries: Vectors) -> Scores:
-        """Return the logit of each intent (queries, intents)."""
-        return (queries @ self.weights.T + self.bias).astype(np.float64)
-
-
-def check_logistic(intents: int) -> None:
-    """Raise IntentError if there are too few intents for a logistic head."""
-    if intents < 2:
-        raise IntentError("the logistic head needs at least two intents: add another, or use prototypes")
-
-
-def assign_folds(labels: Indices, folds: int, seed: int) -> Indices:
-    """Return the fold of each example: those of an intent are spread evenly; -1 for the only example of an intent."""
-    random = np.random.default_rng(seed)
-    fold_of = np.full(len(labels), -1, np.int64)
-    for label in np.unique(labels):
-        members = random.permutation(np.flatnonzero(labels == label))
-        if len(members) > 1:
-            fold_of[members] = np.arange(len(members)) % folds
-    return fold_of
-
-
-def _cross_validated_logits(vectors: Vectors, labels: Indices, fold_of: Indices) -> Scores:
-    """Return the logits of examples by regressions on the other folds; NaN where the fold is -1."""
-    logits = np.full((len(vectors), int(labels.max()) + 1), np.nan)
-    for fold in np.unique(fold_of[fold_of >= 0]):
-        left_out = fold_of == fold
-        logits[left_out] = LogisticHead.fit(vectors[~left_out], labels[~left_out]).logits(vectors[left_out])
-    return logits
-
-
-# ---- the model
+            raise IntentError(f"false_rejection must be between 0 and 1, or None, got {self.false_rejection}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +281,6 @@ class IntentModel:
     @classmethod
     def uncalibrated(cls, examples: IntentExamples, settings: IntentSettings) -> "IntentModel":
         """Fit a model that is not calibrated yet; raise IntentError if a logistic head has only one intent."""
-        if settings.head == "auto":
-            raise ValueError("a model needs a head: call select_head first")
         outside, out_of_scope, logistic = examples.out_of_scope_vectors, None, None
         if len(outside):
             out_of_scope = SimilarityScorer.fit(outside, np.zeros(len(outside), np.int64), settings.neighbours)
@@ -289,12 +317,13 @@ class IntentModel:
         without_head = replace(model, logistic=None)
         data = None if previous.held_out else without_head.leave_one_out_data(_RECALIBRATION_EXAMPLES)
         if data is None:
-            return replace(model, calibration=previous.for_intents(self.examples.classes, examples.classes))
-        model = model.calibrated(data, held_out=False)
-        if model.logistic is None:
-            return model
-        temperature, reliability = previous.temperature, previous.reliability
-        return replace(model, calibration=replace(model.calibration, temperature=temperature, reliability=reliability))
+            offsets = dict(zip(self.examples.classes, previous.offsets, strict=False))
+            kept = tuple(offsets.get(intent, 0.0) for intent in examples.classes) if offsets else ()
+            return replace(model, calibration=replace(previous, offsets=kept))
+        calibration = model.calibrated(data, held_out=False).calibration
+        if model.logistic is not None:
+            calibration = replace(calibration, temperature=previous.temperature, reliability=previous.reliability)
+        return replace(model, calibration=calibration)
 
     # ---- data for calibration
 
@@ -303,7 +332,7 @@ class IntentModel:
         similarity = self.similarity.score(vectors)
         return CalibrationData(
             similarity,
-            self._logits(vectors, similarity),
+            self.logits(vectors, similarity),
             labels,
             None if self.out_of_scope is None else self.out_of_scope.score(vectors)[:, 0],
             self.similarity.score(outside) if len(outside) else None,
@@ -322,7 +351,7 @@ class IntentModel:
         similarity = logits = self.similarity.score_left_out(rows)
         if self.logistic is not None:
             fold_of = assign_folds(examples.labels, FOLDS, seed)
-            logits = _cross_validated_logits(examples.in_scope_vectors, examples.labels, fold_of)[rows]
+            logits = cross_validated_logits(examples.in_scope_vectors, examples.labels, fold_of)[rows]
         oos_similarity = outside_similarity = None
         if self.out_of_scope is not None:
             oos_similarity = self.out_of_scope.score(examples.in_scope_vectors[rows])[:, 0]
@@ -340,14 +369,11 @@ class IntentModel:
 
     # ---- prediction
 
-    def _logits(self, vectors: Vectors, similarity: Scores) -> Scores:
+    def logits(self, vectors: Vectors, similarity: Scores | None = None) -> Scores:
         """Return the scores by which intents are ranked (texts, intents)."""
-        return similarity if self.logistic is None else self.logistic.logits(vectors)
-
-    def predict_proba(self, vectors: Vectors) -> Scores:
-        """Return the probability of each intent (texts, intents)."""
-        similarity = self.similarity.score(vectors) if self.logistic is None else np.empty(0)
-        return self.calibration.probabilities(self._logits(vectors, similarity))
+        if self.logistic is not None:
+            return self.logistic.logits(vectors)
+        return self.similarity.score(vectors) if similarity is None else similarity
 
     def score(self, vectors: Vectors) -> IntentScores:
         """Score vectors and decide which texts are rejected.
@@ -356,7 +382,7 @@ class IntentModel:
         probable one among those that reach theirs.
         """
         scores = self.similarity.score(vectors)
-        probabilities = self.calibration.probabilities(self._logits(vectors, scores))
+        probabilities = self.calibration.probabilities(self.logits(vectors, scores))
         if self.out_of_scope is not None and self.calibration.caution:
             scores = scores - self.calibration.caution * self.out_of_scope.score(vectors)
         reached = scores >= self.calibration.thresholds(len(self.examples.classes))
@@ -368,11 +394,9 @@ class IntentModel:
 
     def decide(self, texts: Sequence[str], vectors: Vectors, neighbours: int) -> list[Decision]:
         """Return one decision per text, with its most similar examples."""
-        if not len(texts):
-            return []
         result, classes = self.score(vectors), self.examples.classes
         thresholds = self.calibration.thresholds(len(classes))
-        similar = self._similar_examples(vectors, neighbours)
+        similar = self._similar_examples(vectors, neighbours) if neighbours else [[]] * len(texts)
         decisions = []
         for row, text in enumerate(texts):
             order = result.order[row, :MAX_RANKED].tolist()
@@ -383,11 +407,9 @@ class IntentModel:
         return decisions
 
     def _similar_examples(self, vectors: Vectors, count: int) -> list[list[SimilarExample]]:
-        if not count:
-            return [[] for _ in vectors]
         nearest = nearest_neighbours(vectors, self.examples.in_scope_vectors, count)
-        similar = []
-        for rows, cosines in zip(nearest.rows.tolist(), nearest.similarities.tolist(), strict=True):
-            pairs = zip((self.examples.pairs[row] for row in rows), cosines, strict=True)
-            similar.append([SimilarExample(text, intent, cosine) for (text, intent), cosine in pairs])
-        return similar
+        pairs, found = self.examples.pairs, zip(nearest.rows.tolist(), nearest.similarities.tolist(), strict=True)
+        return [
+            [SimilarExample(*pairs[row], cosine) for row, cosine in zip(rows, cosines, strict=True)]
+            for rows, cosines in found
+        ]

@@ -1,22 +1,23 @@
 """Predictions for the rows of a file, written to another file with all columns of the input."""
 
 import csv
+import io
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.decision import Decision
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
-from turnwise.core.files import replacing
+from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES, read_rows
 
-#: Rows that are classified and written together.
+#: Texts that are classified between two reports of progress.
 _CHUNK = 512
 
 
@@ -65,25 +66,26 @@ def write_predictions(
     columns = list(dict.fromkeys(name for row in rows for name in row)) or [text]
     added = ["intent", *(["intents"] if several else []), "score", "probability", "runner_up", "reason"]
     names = {name: f"predicted_{name}" if name in columns else name for name in added}
-    counts: Counter[str] = Counter()
-    blank = 0
-    with replacing(path) as part, part.open("w", encoding="utf-8", newline="") as file:
-        write = _json_writer(file) if path.suffix == ".jsonl" else _csv_writer(file, [*columns, *names.values()])
-        for start in range(0, len(rows), _CHUNK):
-            progress("classifying texts", start, len(rows))
-            chunk = rows[start : start + _CHUNK]
-            texts = [row.get(text) or "" for row in chunk]
-            present = [value for value in texts if value.strip()]
-            decisions = iter(classifier.decide(present, neighbours=1, several=several))
-            for row, value in zip(chunk, texts, strict=True):
-                prediction = _prediction(next(decisions) if value.strip() else None)
-                if value.strip():
-                    counts[prediction["intent"]] += 1
-                else:
-                    blank += 1
-                write({**row, **{names[name]: prediction[name] for name in added}})
-        progress("classifying texts", len(rows), len(rows))
-    rejected = counts.pop(OUT_OF_SCOPE, 0)
+    texts = [value for row in rows if (value := row.get(text) or "").strip()]
+    decisions: list[Decision] = []
+    for start in range(0, len(texts), _CHUNK):
+        progress("classifying texts", start, len(texts))
+        decisions += classifier.decide(texts[start : start + _CHUNK], neighbours=1, several=several)
+    progress("classifying texts", len(texts), len(texts))
+    remaining = iter(decisions)
+    predictions = (_prediction(next(remaining) if (row.get(text) or "").strip() else None) for row in rows)
+    pairs = zip(rows, predictions, strict=True)
+    complete = [{**row, **{names[name]: values[name] for name in added}} for row, values in pairs]
+    content = io.StringIO()
+    if path.suffix == ".jsonl":
+        content.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in complete)
+    else:
+        writer = csv.DictWriter(content, [*columns, *names.values()], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in complete)
+    write_atomic(path, content.getvalue())
+    counts = Counter(OUT_OF_SCOPE if decision.intent is None else decision.intent for decision in decisions)
+    rejected, blank = counts.pop(OUT_OF_SCOPE, 0), len(rows) - len(texts)
     return PredictionCounts(len(rows), counts.total(), rejected, blank, dict(counts.most_common()))
 
 
@@ -99,20 +101,6 @@ def _prediction(decision: Decision | None) -> dict[str, Any]:
         "runner_up": None if decision.runner_up is None else decision.runner_up.intent,
         "reason": decision.reason,
     }
-
-
-def _json_writer(file: IO[str]) -> Callable[[dict[str, Any]], object]:
-    return lambda row: file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-
-
-def _csv_writer(file: IO[str], columns: Sequence[str]) -> Callable[[dict[str, Any]], object]:
-    writer = csv.DictWriter(file, columns, lineterminator="\n")
-    writer.writeheader()
-
-    def write(row: dict[str, Any]) -> None:
-        writer.writerow({name: _cell(value) for name, value in row.items()})
-
-    return write
 
 
 def _cell(value: Any) -> Any:

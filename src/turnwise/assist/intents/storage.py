@@ -15,7 +15,7 @@ from typing import Any, Self
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.classifier_files import is_classifier, load_pairs
 from turnwise.assist.intents.examples import IntentPair, check_any_left, example_key, sort_pairs, validate_pairs
-from turnwise.assist.intents.model import check_logistic
+from turnwise.assist.intents.heads import check_logistic
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
 from turnwise.core.journal import Journal, read_entries

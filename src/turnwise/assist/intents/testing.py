@@ -5,7 +5,6 @@ of intents are about decisions: a text on which the classifier abstains is predi
 """
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.intents.calibration import Reliability, compute_reliability
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import Indices, IntentExamples, Scores, validate_pairs
 from turnwise.assist.intents.findings import (
@@ -30,7 +28,8 @@ from turnwise.assist.intents.findings import (
     find_overlaps,
     find_rejected,
 )
-from turnwise.assist.intents.model import assign_folds
+from turnwise.assist.intents.heads import assign_folds
+from turnwise.assist.intents.model import Reliability, compute_reliability
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError, MissingPackageError
 from turnwise.core.files import write_atomic
@@ -102,10 +101,6 @@ class IntentTestResult:
     not_evaluated: tuple[str, ...] = ()  # intents with a single example
     overlaps: tuple[Overlap, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {**asdict(self), "reliability": self.reliability.to_json()}
-
 
 # ---- two sources of predictions
 
@@ -136,7 +131,12 @@ def run_test(
     classes = {name: index for index, name in enumerate(examples.classes)}
     unknown = Counter(intent for _, intent in pairs if intent not in {*classes, OUT_OF_SCOPE})
     if unknown and not unknown_out_of_scope:
-        raise IntentError(_describe_unknown(unknown))
+        names = ", ".join(f"{name!r} ({count:,} texts)" for name, count in unknown.most_common(5))
+        more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
+        raise IntentError(
+            f"the classifier has no examples of {names}{more}: correct the names, remove these texts, or count them as"
+            " out of scope (--unknown-out-of-scope)"
+        )
     example_texts = {normalise_text(text) for text, _ in examples.pairs}
     is_example = [normalise_text(text) in example_texts for text, _ in pairs]
     rows = [row for row, known in enumerate(is_example) if not (known and exclude_examples)]
@@ -171,10 +171,8 @@ def cross_validate(
 ) -> IntentTestResult:
     """Test a classifier on examples, of which those of each fold are classified by one that is fitted on the others.
 
-    `classifier` provides the settings and is not fitted itself. Examples with the intent 'out_of_scope' are rejected if
-    the classification is right. An intent with a single example cannot be evaluated, but is a possible prediction for
-    the others. Texts are encoded once, unless the classifier tunes its encoder: then that is tuned in every fold. Raise
-    IntentError if texts and intents do not match, or there are too few.
+    `classifier` provides the settings and is not fitted itself. An intent with a single example cannot be evaluated,
+    but is a possible prediction for the others. Raise IntentError if there are too few examples.
     """
     classifier = IntentClassifier() if classifier is None else classifier
     if folds < 2:
@@ -206,11 +204,7 @@ def predict_folds(
     seed: int = 0,
     progress: Progress = silent,
 ) -> IntentPredictions:
-    """Classify the examples of each fold by a classifier fitted on the others.
-
-    Examples that are the only one of their intent are left out. `encoder`, which computed the examples' vectors,
-    replaces that of `classifier`, which is not fitted.
-    """
+    """Classify examples, with vectors by `encoder`; those that are the only one of their intent are left out."""
     inside, count = len(examples.labels), len(examples.pairs)
     outside_folds = np.random.default_rng(seed).permutation(count - inside) % folds
     fold_of = np.concatenate([assign_folds(examples.labels, folds, seed), outside_folds])
@@ -254,20 +248,11 @@ def _check_counts(examples: IntentExamples, folds: int) -> None:
     counts = np.bincount(examples.labels)
     if (counts > 1).sum() < 2:
         raise IntentError("fewer than two intents have a second example: add examples, or nothing can be evaluated")
-    if counts.max() - math.ceil(counts.max() / folds) < 2:
+    if counts.max() + -counts.max() // folds < 2:
         raise IntentError(
             f"no intent has more than {counts.max()} examples: without one of {folds} folds, fewer than two are left,"
             " and calibration needs two; add examples, or use more folds"
         )
-
-
-def _describe_unknown(unknown: Counter[str]) -> str:
-    names = ", ".join(f"{name!r} ({count:,} texts)" for name, count in unknown.most_common(5))
-    more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
-    return (
-        f"the classifier has no examples of {names}{more}: correct the names, remove these texts, or count them as out"
-        " of scope (--unknown-out-of-scope)"
-    )
 
 
 def _describe_settings(classifier: IntentClassifier) -> dict[str, Any]:
@@ -362,30 +347,27 @@ def write_result(result: IntentTestResult, path: Path | str) -> None:
     path = Path(path)
     is_json = path.suffix == ".json"
     write_atomic(
-        path, json.dumps(result.to_json(), indent=2, ensure_ascii=False) + "\n" if is_json else render_result(result)
+        path, json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n" if is_json else render_result(result)
     )
 
 
 def render_result(result: IntentTestResult) -> str:
     """Return a result as an HTML page."""
     curve = result.reliability
-    bins = list(zip(curve.confidence.tolist(), curve.accuracy.tolist(), curve.count.tolist(), strict=True))
+    bins = list(zip(curve.confidence, curve.accuracy, curve.count, strict=True))
+    points = [(100 * confidence, 100 * accuracy) for confidence, accuracy, _ in bins]
+    lines = {"measured": points, "perfect calibration": [(0.0, 0.0), (100.0, 100.0)]}
+    marks = {"measured": [(x, y, y) for x, y in points]}
+    try:
+        plot = line_chart(lines, "accuracy", "confidence", percent=True, intervals=marks, legend_outside=True)
+    except MissingPackageError as error:
+        plot = str(error)
     return render_page(
         "assist/intents/testing.html",
         styles=["core/html/page.css", "assist/intents/testing.css"],
         scripts=["core/html/sortable.js"],
         result=result,
         bins=bins,
-        plot=_plot_reliability([(100 * confidence, 100 * accuracy) for confidence, accuracy, _ in bins]),
-        percent=lambda value: "–" if value is None or not math.isfinite(value) else f"{value:.1%}",
+        plot=plot,
+        percent=lambda value: "–" if value is None else f"{value:.1%}",
     )
-
-
-def _plot_reliability(points: list[tuple[float, float]]) -> str:
-    """Return a plot of accuracy by confidence, or why there is none."""
-    lines = {"measured": points, "perfect calibration": [(0.0, 0.0), (100.0, 100.0)]}
-    marks = {"measured": [(x, y, y) for x, y in points]}
-    try:
-        return line_chart(lines, "accuracy", "confidence", percent=True, intervals=marks, legend_outside=True)
-    except MissingPackageError as error:
-        return str(error)

@@ -21,15 +21,16 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from turnwise.assist.intents.calibration import CalibrationData
 from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_vectors
-from turnwise.assist.intents.head_selection import (
+from turnwise.assist.intents.heads import (
     COMPARED_HEADS,
+    FOLDS,
     HeadSelection,
+    assign_folds,
     choose_head,
     selection_without_evaluation,
 )
-from turnwise.assist.intents.model import FOLDS, IntentModel, IntentSettings, assign_folds
+from turnwise.assist.intents.model import CalibrationData, IntentModel, IntentSettings
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
 from turnwise.core.progress import Progress, silent
@@ -156,11 +157,8 @@ def fit_with_tuning(
     selection = selection_without_evaluation(examples) if settings.head == "auto" else None
     if selection is not None:
         settings = replace(settings, head=selection.head)
-    candidates = (
-        {head: replace(settings, head=head) for head in COMPARED_HEADS}
-        if settings.head == "auto"
-        else {settings.head: settings}
-    )
+    heads = COMPARED_HEADS if settings.head == "auto" else (settings.head,)
+    candidates = {head: replace(settings, head=head) for head in heads}
     parts: dict[str, list[CalibrationData]] = {head: [] for head in candidates}
     for fold in np.unique(fold_of[fold_of >= 0]):
         is_seen = fold_of != fold

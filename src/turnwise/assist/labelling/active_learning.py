@@ -70,10 +70,6 @@ class LabelPredictions:
     uncertainty: npt.NDArray[np.float64]  # from 0 to 1
     names: tuple[str, ...]  # the labels
 
-    def name(self, index: int) -> str | None:
-        """Return a label by its index; None for NO_GROUP."""
-        return None if index == NO_GROUP else self.names[index]
-
 
 class QuestionSelector:
     """Selects questions over fixed vectors while labels change.
@@ -95,15 +91,18 @@ class QuestionSelector:
     def select(self, texts: Sequence[str], state: GroupAssignment, count: int) -> list[Question]:
         """Return up to `count` questions about utterances that nobody has labelled individually, the best first."""
         predictions = self.predict(state.groups, state.names)
+        names = {NO_GROUP: None, **dict(enumerate(predictions.names))}
         questions = []
         for row in self.select_rows(predictions, state.confirmed, count).tolist():
-            reason = self._explain(row, predictions, state.names.get(int(state.groups[row])))
-            questions.append(Question(row, texts[row], predictions.name(predictions.best[row]), reason))
+            best, runner_up = names[int(predictions.best[row])], names[int(predictions.runner_up[row])]
+            reason = self._explain(row, best, runner_up, state.names.get(int(state.groups[row])))
+            questions.append(Question(row, texts[row], best, reason))
         return questions
 
-    def _explain(self, row: int, predictions: LabelPredictions, label: str | None) -> str:
-        best, runner_up = predictions.name(predictions.best[row]), predictions.name(predictions.runner_up[row])
-        count = self.count_similar(row)
+    def _explain(self, row: int, best: str | None, runner_up: str | None, label: str | None) -> str:
+        is_similar = self._vectors @ self._vectors[row] >= self.threshold
+        is_similar[row] = True
+        count = int(self._counts[is_similar].sum())
         similar = f"it represents {count:,} similar utterances" if count > 1 else "no other utterance is similar"
         if best is None and runner_up is None:
             reason = "No similar utterance is labelled yet"
@@ -127,7 +126,18 @@ class QuestionSelector:
         centroids = compute_centroids(self._vectors, np.array(class_of_group)[inverse], len(classes))
         # "none of these" has a cosine equal to the threshold: utterances far from all centroids are uncertain
         cosines = np.column_stack([self._vectors @ centroids.T, np.full(len(groups), self.threshold, np.float32)])
-        return _predict_from(softmax(cosines.astype(np.float64) / ((1 - self.threshold) * _TEMPERATURE)), labels)
+        if not labels:
+            none = np.full(len(groups), NO_GROUP)
+            return LabelPredictions(none, none, np.ones(len(groups)), labels)
+        rows = np.arange(len(groups))
+        others = softmax(cosines.astype(np.float64) / ((1 - self.threshold) * _TEMPERATURE))
+        best = others[:, : len(labels)].argmax(1)
+        highest = others[rows, best]
+        others[rows, best] = 0
+        margin = np.maximum(highest - others.max(1), 0)
+        runner_up = others.argmax(1)
+        best, runner_up = np.where(margin > 0, best, NO_GROUP), np.where(runner_up < len(labels), runner_up, NO_GROUP)
+        return LabelPredictions(best, runner_up, 1 - margin, labels)
 
     def select_rows(
         self, predictions: LabelPredictions, confirmed: npt.NDArray[np.bool_], count: int
@@ -152,12 +162,6 @@ class QuestionSelector:
             selected.append(int(candidates[best]))
         return np.array(selected, np.int64)
 
-    def count_similar(self, row: int) -> int:
-        """Return the number of occurrences of utterances similar to one, including itself."""
-        is_similar = self._vectors @ self._vectors[row] >= self.threshold
-        is_similar[row] = True
-        return int(self._counts[is_similar].sum())
-
     def _similarity(self, left: Vectors, right: Vectors) -> Vectors:
         """Return cosines rescaled so that the threshold becomes 0; negative values become 0."""
         similarity: Vectors = left @ right.T
@@ -174,18 +178,3 @@ def _estimate_threshold(vectors: Vectors) -> float:
     different = np.quantile(cosines[np.triu_indices(len(vectors), 1)], _DIFFERENT_FRACTION)
     np.fill_diagonal(cosines, -1)
     return min(float(different + np.median(cosines.max(1))) / 2, _MAX_THRESHOLD)
-
-
-def _predict_from(probabilities: npt.NDArray[np.float64], labels: tuple[str, ...]) -> LabelPredictions:
-    """Return predictions; the first columns are those of labels, then groups without a name and none of these."""
-    rows = np.arange(len(probabilities))
-    if not labels:
-        none = np.full(len(probabilities), NO_GROUP)
-        return LabelPredictions(none, none, np.ones(len(probabilities)), labels)
-    best = probabilities[:, : len(labels)].argmax(1)
-    others = probabilities.copy()
-    others[rows, best] = 0
-    margin = np.maximum(probabilities[rows, best] - others.max(1), 0)
-    runner_up = others.argmax(1)
-    best, runner_up = np.where(margin > 0, best, NO_GROUP), np.where(runner_up < len(labels), runner_up, NO_GROUP)
-    return LabelPredictions(best, runner_up, 1 - margin, labels)

@@ -50,14 +50,12 @@ class LabelChange:
             kind = entry["do"]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"the entry is not a change ({error})") from error
-        if kind not in get_args(ChangeKind):
-            raise ValueError(f"unknown change {kind!r}")
-        if any(not 0 <= row < row_count for row in [*confirmed, *(row for rows in moved.values() for row in rows)]):
-            raise ValueError(f"a row is not among the {row_count} of the map")
-        if any(group < NO_GROUP for group in moved) or any(group < 0 for group in names):
-            raise ValueError("a group number is negative")
-        if any(name is not None and not isinstance(name, str) for name in names.values()):
-            raise ValueError("a name is not a string")
+        rows = [*confirmed, *(row for rows in moved.values() for row in rows)]
+        if kind not in get_args(ChangeKind) or any(not 0 <= row < row_count for row in rows):
+            raise ValueError(f"unknown change {kind!r}, or a row that is not among the {row_count} of the map")
+        valid_names = all(name is None or isinstance(name, str) for name in names.values())
+        if min(moved, default=0) < NO_GROUP or min(names, default=0) < 0 or not valid_names:
+            raise ValueError("a group number is negative, or a name is not a string")
         return cls(kind, moved, names, confirmed)
 
 
@@ -150,19 +148,16 @@ def merge_groups(state: GroupAssignment, groups: Sequence[int], name: str | None
 def split_group(state: GroupAssignment, group: int, parts: int, vectors: npt.NDArray[np.float32]) -> LabelChange:
     """Split a group by k-means; the largest part keeps its number, the others get new numbers."""
     _check_group(state, group)
-    if isinstance(parts, bool) or not isinstance(parts, int) or not 2 <= parts <= _MAX_PARTS:
+    if not 2 <= parts <= _MAX_PARTS:
         raise MapError(f"a group can be split into 2 to {_MAX_PARTS} parts, got {parts}")
     rows = np.flatnonzero(state.groups == group)
     distinct = len(np.unique(vectors[rows], axis=0))
     if distinct < parts:
-        vectors_of_group = f"its {len(rows)} utterances have {distinct} distinct vectors"
-        raise MapError(f"group {group} cannot be split into {parts} parts: {vectors_of_group}")
+        raise MapError(f"group {group} cannot be split into {parts} parts: it has {distinct} distinct vectors")
     from sklearn.cluster import KMeans
 
     part_of = KMeans(parts, n_init=4, random_state=0).fit_predict(vectors[rows])
     members = [rows[part_of == part] for part in np.unique(part_of)]
-    if len(members) < parts:
-        raise MapError(f"group {group} cannot be split into {parts} parts: k-means found {len(members)}")
     _, *others = sorted(members, key=lambda part: (-len(part), int(part[0])))
     return LabelChange("split", {number: tuple(part.tolist()) for number, part in enumerate(others, state.next_number)})
 
@@ -204,30 +199,24 @@ def copy_labels(state: GroupAssignment, labels: Sequence[tuple[int, str, bool]])
 
 
 def _check_group(state: GroupAssignment, group: int) -> None:
-    if isinstance(group, bool) or not isinstance(group, int | np.integer):
-        raise MapError(f"a group must be given by its number, got {group!r}")
     if group < 0 or not (state.groups == group).any():
         raise MapError(f"there is no group {group}: it may have been merged into another one, or emptied")
 
 
 def _validate_rows(state: GroupAssignment, rows: Sequence[int]) -> npt.NDArray[np.int64]:
     """Return distinct rows in ascending order."""
-    for row in rows:
-        if isinstance(row, bool) or not isinstance(row, int | np.integer) or not 0 <= row < len(state.groups):
-            raise MapError(f"there is no row {row!r}: rows are numbered from 0 to {len(state.groups) - 1}")
     if not len(rows):
         raise MapError("no row was given: pass the rows of the utterances to label")
-    return np.unique(np.array(rows, np.int64))
+    distinct = np.unique(np.array(rows, np.int64))
+    if distinct[0] < 0 or distinct[-1] >= len(state.groups):
+        raise MapError(f"rows are numbered from 0 to {len(state.groups) - 1}, got {distinct[[0, -1]].tolist()}")
+    return distinct
 
 
 def _validate_name(name: str) -> str:
-    if not isinstance(name, str):
-        raise MapError(f"a name must be a string, got {type(name).__name__}")
     name = name.strip()
-    if not name:
-        raise MapError("a name must not be blank")
-    if len(name) > _MAX_NAME_LENGTH:
-        raise MapError(f"a name can have at most {_MAX_NAME_LENGTH} characters, got {len(name)}")
+    if not name or len(name) > _MAX_NAME_LENGTH:
+        raise MapError(f"a name must have 1 to {_MAX_NAME_LENGTH} characters, got {len(name)}")
     if not name.isprintable():  # line breaks, NUL, lone surrogates
         raise MapError(f"the name {name!r} contains a character that is not printable: use a single line of text")
     return name

@@ -68,19 +68,15 @@ class LabelGroup:
 
 
 class Labelling:
-    """Labels for a map; thread-safe, open in one process at a time.
+    """Labels for a map, whose utterances are the rows; thread-safe, open in one process at a time.
 
-    Rows are the utterances of the map. Methods that change labels raise MapError for invalid arguments, and
-    ProjectError if the change cannot be written; nothing is changed then.
+    Methods raise MapError for invalid arguments, and ProjectError if a change cannot be written; nothing is changed
+    then.
     """
 
     @classmethod
     def open(cls, folder: Path | str) -> "Labelling":
-        """Open the labels of the map in a folder.
-
-        Raise MapError if there is no map, ProjectError if another process has it open, and MapError if the
-        journal belongs to another map.
-        """
+        """Open the labels of the map in a folder; raise ProjectError if another process has it open."""
         folder = Path(folder)
         utterance_map = UtteranceMap.load(folder)
         journal = Journal(folder / JOURNAL)
@@ -154,19 +150,10 @@ class Labelling:
             return self._state.confirmed.copy()
 
     @property
-    def change_count(self) -> int:
-        """The number of changes in force."""
-        return len(self._state.applied)
-
-    @property
-    def can_undo(self) -> bool:
-        """Whether there is a change to undo."""
-        return bool(self._state.applied)
-
-    @property
-    def can_redo(self) -> bool:
-        """Whether there is a change to redo."""
-        return bool(self._state.undone)
+    def history(self) -> dict[str, int | bool]:
+        """The number of changes in force, and whether there is one to undo or to redo."""
+        applied = len(self._state.applied)
+        return {"changes": applied, "can_undo": applied > 0, "can_redo": bool(self._state.undone)}
 
     def labels(self) -> list[str | None]:
         """Return the label of every row: the name of its group; None if that has none."""
@@ -228,7 +215,7 @@ class Labelling:
     def undo(self) -> None:
         """Revert the latest change."""
         with self._lock:
-            if not self.can_undo:
+            if not self._state.applied:
                 raise MapError("there is no change to undo")
             self._journal.append({"do": "undo"})
             self._state.undo()
@@ -236,7 +223,7 @@ class Labelling:
     def redo(self) -> None:
         """Apply the change again that was undone last."""
         with self._lock:
-            if not self.can_redo:
+            if not self._state.undone:
                 raise MapError("there is no change to redo")
             self._journal.append({"do": "redo"})
             self._state.redo()
@@ -255,11 +242,15 @@ class Labelling:
     def to_csv(self) -> str:
         """Return the labels as CSV, one line per utterance, for spreadsheets and `turnwise intents fit`."""
         with self._lock:
-            groups = [None if group == NO_GROUP else group for group in self._state.groups.tolist()]
-            confirmed = ["yes" if is_confirmed else "no" for is_confirmed in self._state.confirmed]
-            rows = zip(self.map.utterances, self.labels(), groups, confirmed, strict=True)
-        values = ([each.text, *labels, each.count, each.dialogue, each.turn, each.speaker] for each, *labels in rows)
-        return csv_text(COLUMNS, values)
+            state = zip(self.labels(), self._state.groups.tolist(), self._state.confirmed, strict=True)
+            labels = [
+                (label, None if group == NO_GROUP else group, "yes" if is_confirmed else "no")
+                for label, group, is_confirmed in state
+            ]
+        rows = zip(self.map.utterances, labels, strict=True)
+        return csv_text(
+            COLUMNS, ([each.text, *own, each.count, each.dialogue, each.turn, each.speaker] for each, own in rows)
+        )
 
     def export(self, path: Path | str) -> int:
         """Write the labels to a CSV file; return the number of labelled utterances."""

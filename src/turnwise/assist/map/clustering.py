@@ -6,14 +6,13 @@ Outliers that are as close to the centroid of a cluster as most of its members b
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.map.reduction import DimensionReduction
-from turnwise.core.errors import MapError
 from turnwise.core.types import Vectors
 
 #: The label of a text in no cluster.
@@ -82,15 +81,11 @@ def _assign_outliers(vectors: Vectors, points: Vectors, labels: Labels, assign_a
 
     neighbours = KNeighborsClassifier(min(_NEIGHBOURS, len(inside)), weights="distance")
     nearest = neighbours.fit(points[inside], labels[inside]).predict(points[outside]).astype(np.int32)
-    if assign_all:
-        is_near = np.ones(len(outside), bool)
-    else:
-        centroids = compute_centroids(vectors, labels)
-        cosines = (vectors[inside] * centroids[labels[inside]]).sum(1)
-        limits = np.array(
-            [np.quantile(cosines[labels[inside] == number], _NEAR_QUANTILE) for number in range(len(centroids))]
-        )
-        is_near = (vectors[outside] * centroids[nearest]).sum(1) >= limits[nearest]
+    centroids = compute_centroids(vectors, labels)
+    cosines = (vectors[inside] * centroids[labels[inside]]).sum(1)
+    by_cluster = (cosines[labels[inside] == number] for number in range(len(centroids)))
+    limits = np.array([np.quantile(members, _NEAR_QUANTILE) for members in by_cluster])
+    is_near = assign_all | ((vectors[outside] * centroids[nearest]).sum(1) >= limits[nearest])
     assigned = labels.copy()
     assigned[outside[is_near]] = nearest[is_near]
     return assigned
@@ -131,11 +126,6 @@ def describe_clusters(
     dimensions); `counts` are the occurrences of each text, None: one each.
     """
     occurrences = np.ones(len(texts), np.int64) if counts is None else np.asarray(counts, np.int64)
-    if not len(texts) == len(labels) == len(vectors) == len(occurrences):
-        raise MapError(
-            f"got {len(texts)} texts, {len(labels)} labels, {len(vectors)} vectors and {len(occurrences)} counts: pass"
-            " one of each per text"
-        )
     numbers = np.unique(labels[labels != NO_CLUSTER])
     words = _characteristic_words(texts, labels, numbers, occurrences)
     clusters = []
@@ -160,11 +150,9 @@ def _characteristic_words(
     """
     from sklearn.feature_extraction.text import CountVectorizer
 
-    counter = CountVectorizer(
-        preprocessor=_words_only, token_pattern=_WORD, ngram_range=(1, 2), binary=True, dtype=np.int64
-    )
+    counter = CountVectorizer(token_pattern=_WORD, ngram_range=(1, 2), binary=True, dtype=np.int64)
     try:
-        contains = counter.fit_transform(texts).tocsr()
+        contains = counter.fit_transform(_NOT_WORDS.sub(" ", text) for text in texts).tocsr()
     except ValueError:  # no text contains a word
         return [()] * len(numbers)
     terms = counter.get_feature_names_out()
@@ -181,16 +169,11 @@ def _characteristic_words(
         fraction = frequency[present] / total
         weights = fraction * np.log(fraction / overall[present]) * -np.log(word_frequency[present])
         order = np.lexsort((terms[present], -weights))
-        words.append(_without_overlap([terms[present[place]] for place in order if weights[place] > 0]))
+        words.append(_without_overlap(terms[present[place]] for place in order if weights[place] > 0))
     return words
 
 
-def _words_only(text: str) -> str:
-    """Return a text in lower case without masks, markup and web addresses."""
-    return _NOT_WORDS.sub(" ", text).lower()
-
-
-def _without_overlap(terms: Sequence[str]) -> tuple[str, ...]:
+def _without_overlap(terms: Iterable[str]) -> tuple[str, ...]:
     """Return the first terms that share no word with a term before them."""
     chosen: list[str] = []
     seen: set[str] = set()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from turnwise.assist.map.clustering import NO_CLUSTER, Cluster
 from turnwise.assist.map.reduction import MapSettings
@@ -74,9 +73,11 @@ def map_page(utterance_map: UtteranceMap, title: str) -> str:
 
 def page_data(utterance_map: UtteranceMap) -> dict[str, Any]:
     """Return the data of the page's script, with the names that the service uses for a map."""
-    utterances = utterance_map.utterances
+    utterances, points = utterance_map.utterances, utterance_map.points
+    lowest = points.min(0)
+    extent = max(float((points.max(0) - lowest).max()), 1e-9)
     return {
-        "points": _scale_points(utterance_map).tolist(),
+        "points": np.rint((points - lowest) / extent * _RESOLUTION).astype(np.int64).tolist(),
         "texts": utterance_map.texts,
         "dialogues": [utterance.dialogue for utterance in utterances],
         "turns": [utterance.turn for utterance in utterances],
@@ -114,13 +115,6 @@ def _clusters_with_changes(utterance_map: UtteranceMap) -> Iterator[tuple[Cluste
         else:
             new = int(utterance_map.new[utterance_map.labels == cluster.number].sum())
             yield cluster, new, utterance_map.comparison.before[index]
-
-
-def _scale_points(utterance_map: UtteranceMap) -> npt.NDArray[np.int64]:
-    points = utterance_map.points
-    lowest = points.min(0)
-    extent = max(float((points.max(0) - lowest).max()), 1e-9)
-    return np.asarray(np.rint((points - lowest) / extent * _RESOLUTION), np.int64)
 
 
 # ---- picture

@@ -56,8 +56,6 @@ class DimensionReduction:
     def __init__(self, vectors: Vectors, settings: MapSettings | None = None, *, progress: Progress = silent):
         """Check the vectors; raise MapError if they are invalid, or the method is not installed."""
         settings = settings or MapSettings()
-        if vectors.ndim != 2:
-            raise MapError(f"vectors must be a matrix (texts, dimensions), got {vectors.ndim} dimensions")
         if not np.isfinite(vectors).all():
             raise MapError("some vectors contain values that are not finite: check the encoder")
         if settings.method == "umap":
@@ -88,9 +86,11 @@ class DimensionReduction:
         return self._reduced[dimensions]
 
     def _reduce_by_umap(self, dimensions: int, start: Vectors | None) -> Vectors:
-        description = "laying out the map" if dimensions == 2 else "reducing dimensions"
+        self.progress("laying out the map" if dimensions == 2 else "reducing dimensions", 0)
         count = min(_NEIGHBOURS, len(self.vectors) - 1)
-        rows, distances = self._find_neighbours(count)
+        if self._neighbours is None:
+            result = nearest_neighbours(self.vectors, self.vectors, count, progress=self.progress)
+            self._neighbours = result.rows, np.sqrt(np.maximum(2 - 2 * result.similarities, 0)).astype(np.float32)
         model = _import_umap().UMAP(
             n_components=dimensions,
             n_neighbors=count,
@@ -99,13 +99,7 @@ class DimensionReduction:
             init="pca" if start is None else _add_noise(start, self.settings.seed),
             random_state=self.settings.seed,
             n_jobs=1,
-            precomputed_knn=(rows, distances, None),
-            tqdm_kwds={
-                "disable": False,
-                "file": _EpochReporter(description, self.progress),
-                "bar_format": "{n} {total}",
-                "mininterval": 0.5,
-            },
+            precomputed_knn=(*self._neighbours, None),
         )
         with warnings.catch_warnings():
             # without a search index a fitted UMAP cannot transform further vectors, which is not needed here
@@ -128,13 +122,6 @@ class DimensionReduction:
         )
         return cast(Vectors, model.fit_transform(components).astype(np.float32))
 
-    def _find_neighbours(self, count: int) -> tuple[npt.NDArray[np.int64], Vectors]:
-        """Return the nearest vectors of each, including itself, and their distances."""
-        if self._neighbours is None:
-            result = nearest_neighbours(self.vectors, self.vectors, count, progress=self.progress)
-            self._neighbours = result.rows, np.sqrt(np.maximum(2 - 2 * result.similarities, 0)).astype(np.float32)
-        return self._neighbours
-
 
 def _principal_components(vectors: Vectors, dimensions: int) -> Vectors:
     """Return principal components, padded with zeros if there are too few vectors."""
@@ -153,22 +140,6 @@ def _add_noise(start: Vectors, seed: int) -> Vectors:
     spread = max(float(start.std()), 1e-6)
     noise = np.random.default_rng(seed).normal(0, spread * 1e-3, start.shape)
     return (start + noise).astype(np.float32)
-
-
-class _EpochReporter:
-    """A file for UMAP's progress bar that forwards the epochs to a `Progress`."""
-
-    def __init__(self, description: str, progress: Progress):
-        self._description = description
-        self._progress = progress
-
-    def write(self, text: str) -> None:
-        numbers = text.split()
-        if len(numbers) == 2:
-            self._progress(self._description, int(numbers[0]), int(numbers[1]))
-
-    def flush(self) -> None:
-        """Do nothing: nothing is buffered."""
 
 
 def _import_umap() -> Any:

@@ -6,9 +6,9 @@ The folder of a map contains `map.json` (settings and clusters), `utterances.par
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from turnwise.assist.map.clustering import NO_CLUSTER, Cluster, Labels, describe_clusters, find_clusters
 from turnwise.assist.map.reduction import DimensionReduction, MapSettings, Method
-from turnwise.assist.search.neighbours import nearest_neighbours
+from turnwise.assist.search.neighbours import Neighbours, nearest_neighbours
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import MapError
 from turnwise.core.files import read_json, sync_to_disk, write_atomic, write_tensors
@@ -25,10 +25,6 @@ from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.models.identity import EncoderId, EncoderIdentity
 from turnwise.version import __version__
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 FORMAT = 1
 DESCRIPTION, UTTERANCES, VECTORS = "map.json", "utterances.parquet", "vectors.safetensors"
@@ -99,6 +95,7 @@ class UtteranceMap:
 
     def save(self, folder: Path | str) -> None:
         """Write the map to a folder, replacing a map that is there; raise MapError if that is labelled."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         folder = Path(folder)
@@ -106,7 +103,13 @@ class UtteranceMap:
         folder.mkdir(parents=True, exist_ok=True)
         # map.json is removed first and written last: a folder that has it is complete
         (folder / DESCRIPTION).unlink(missing_ok=True)
-        pq.write_table(self._to_table(), folder / UTTERANCES, compression="zstd")
+        types = {"text": pa.string(), "dialogue": pa.string(), "turn": pa.int32(), "speaker": pa.string()}
+        columns = {name: pa.array([getattr(each, name) for each in self.utterances], types[name]) for name in types}
+        columns["count"] = pa.array(self.counts, pa.int64())
+        columns |= {name: pa.array(self.points[:, axis], pa.float32()) for axis, name in enumerate("xy")}
+        columns["cluster"] = pa.array(self.labels, pa.int32())
+        columns["new"] = pa.nulls(len(self), pa.bool_()) if self.new is None else pa.array(self.new, pa.bool_())
+        pq.write_table(pa.table(columns), folder / UTTERANCES, compression="zstd")
         write_tensors(folder / VECTORS, {"vectors": np.ascontiguousarray(self.vectors)})
         for name in (UTTERANCES, VECTORS):
             sync_to_disk(folder / name)
@@ -138,10 +141,9 @@ class UtteranceMap:
         import pyarrow.parquet as pq
 
         table = pq.read_table(folder / UTTERANCES)
-        columns = (table[name].to_pylist() for name in ("text", "dialogue", "turn", "speaker", "count"))
         comparison = description["since"]
         return cls(
-            [MapUtterance(*row) for row in zip(*columns, strict=True)],
+            [MapUtterance(**row) for row in table.select([each.name for each in fields(MapUtterance)]).to_pylist()],
             load_file(folder / VECTORS)["vectors"],
             np.stack([table["x"].to_numpy(), table["y"].to_numpy()], 1),
             table["cluster"].to_numpy(),
@@ -153,22 +155,6 @@ class UtteranceMap:
             None if comparison is None else MapComparison(**_with_tuples(comparison, "before")),
             EncoderId.from_json(description.get("encoder")),
         )
-
-    def _to_table(self) -> "pa.Table":
-        import pyarrow as pa
-
-        columns: dict[str, Any] = {
-            "text": pa.array(self.texts, pa.string()),
-            "dialogue": pa.array([utterance.dialogue for utterance in self.utterances], pa.string()),
-            "turn": pa.array([utterance.turn for utterance in self.utterances], pa.int32()),
-            "speaker": pa.array([utterance.speaker for utterance in self.utterances], pa.string()),
-            "count": pa.array(self.counts, pa.int64()),
-            "x": pa.array(self.points[:, 0], pa.float32()),
-            "y": pa.array(self.points[:, 1], pa.float32()),
-            "cluster": pa.array(self.labels, pa.int32()),
-            "new": pa.nulls(len(self), pa.bool_()) if self.new is None else pa.array(self.new, pa.bool_()),
-        }
-        return pa.table(columns)
 
 
 def _with_tuples(values: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -253,9 +239,6 @@ def make_map(
     Texts that differ only in case and surrounding space are merged. With an earlier map, made with the same encoder,
     each text starts at the position of the most similar earlier text, so that the two maps resemble each other. `model`
     is the encoder's name, stored with the map; `max_length` are the tokens of a text that it reads.
-
-    Raise MapError if there is no text, or the method is not installed; EncoderMismatchError if the earlier map was made
-    with another encoder.
     """
     settings = settings or MapSettings()
     utterances = merge_duplicates(texts)
@@ -272,9 +255,9 @@ def make_map(
     labels = find_clusters(reduction)
     new = comparison = start = None
     if earlier is not None:
-        novelty = detect_novelty(vectors, earlier.vectors, progress=progress)
-        new, start = novelty.new, earlier.points[novelty.nearest]
-        comparison = _compare(earlier, novelty.threshold, vectors, labels)
+        nearest, threshold, new = detect_novelty(vectors, earlier.vectors, progress=progress)
+        start = earlier.points[nearest.rows[:, 0]]
+        comparison = _compare(earlier, threshold, vectors, labels)
     points = reduction.lay_out(start)
     progress("naming clusters", 0)
     clusters = describe_clusters(distinct, labels, vectors, [utterance.count for utterance in utterances])
@@ -300,18 +283,10 @@ def _encode(encoder: SupportsEncode, texts: Sequence[str], max_length: int | Non
 # ---- comparison with an earlier map
 
 
-@dataclass(frozen=True, slots=True)
-class Novelty:
-    """The novelty of texts: row and cosine of the most similar earlier text, and whether it is below the threshold."""
-
-    nearest: npt.NDArray[np.int64]
-    similarity: npt.NDArray[np.float64]
-    threshold: float
-    new: npt.NDArray[np.bool_]
-
-
-def detect_novelty(vectors: Vectors, earlier: Vectors, *, progress: Progress = silent) -> Novelty:
-    """Detect texts that are unlike all earlier texts, of which there are at least two.
+def detect_novelty(
+    vectors: Vectors, earlier: Vectors, *, progress: Progress = silent
+) -> tuple[Neighbours, float, npt.NDArray[np.bool_]]:
+    """Return the nearest of at least two earlier texts to each text, the threshold, and which texts are new.
 
     A text is new if its cosine with the nearest earlier text is lower than that of nearly every earlier text with its
     own nearest neighbour: the more varied the earlier texts, the lower the threshold.
@@ -319,9 +294,8 @@ def detect_novelty(vectors: Vectors, earlier: Vectors, *, progress: Progress = s
     # the nearest is the text itself, or one with the same vector
     among = nearest_neighbours(earlier, earlier, 2, description="comparing earlier texts", progress=progress)
     threshold = float(np.quantile(among.similarities[:, 1], FALSE_ALARM_RATE))
-    result = nearest_neighbours(vectors, earlier, 1, description="comparing with earlier texts", progress=progress)
-    similarity = result.similarities[:, 0]
-    return Novelty(result.rows[:, 0], similarity, threshold, similarity < threshold)
+    nearest = nearest_neighbours(vectors, earlier, 1, description="comparing with earlier texts", progress=progress)
+    return nearest, threshold, nearest.similarities[:, 0] < threshold
 
 
 def _compare(earlier: UtteranceMap, threshold: float, vectors: Vectors, labels: Labels) -> MapComparison:

@@ -6,30 +6,25 @@ a situation (a canned one, or the first turn of a dialogue) is found by its own 
 well: answers that say the same are folded into one.
 """
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.responses.answers import (
-    FILTER_TYPES,
-    Answer,
-    AnswerRow,
-    answer_columns,
-    canned_answer,
-    column_values,
-    situation_of,
-    turn_answers,
-)
 from turnwise.assist.search.schema import Filter, conversation_turns, filter_sql, normalise
 from turnwise.assist.search.table import SearchHit, VectorTable
-from turnwise.core.dialogue import SYSTEM, Conversation, Dialogue, EncoderInput, response_turns
+from turnwise.core.dialogue import SYSTEM, Conversation, Dialogue, EncoderInput, Turn, context_turns, response_turns
 from turnwise.core.errors import SearchError
 from turnwise.core.progress import Progress, silent
+from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
+from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES, read_rows
 from turnwise.models.identity import EncoderIdentity
 from turnwise.models.vector_cache import encode_distinct
 
@@ -45,11 +40,95 @@ FOLDING_SIMILARITY = 0.95
 #: The exponent of the inverse response frequency: 0 ignores it, 1 applies all of it.
 DAMPING = 0.05
 
-#: Turns that are encoded and committed together: at most so many are repeated after a kill.
+#: The columns that answers can be filtered by.
+FILTER_TYPES: dict[str, type] = {
+    name: int if name == "turn" else str
+    for name in ("text", "speaker", "dialogue", "turn", "source", "split", "intent")
+}
+
+#: About as many turns are encoded and committed together: so many are repeated after a kill.
 _BATCH = 2_048
 
 #: Rows that are retrieved per answer: many have the same answer.
 _ROWS_PER_ANSWER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A canned answer."""
+
+    text: str
+    after: tuple[str, ...] = ()  # the turns that it answers, newest last; empty: it is found by its own words
+    source: str | None = None
+    split: str | None = None
+    intent: str | None = None
+
+    def __post_init__(self) -> None:
+        # Turn and Dialogue reject blank texts and invalid labels.
+        turns = (Turn(SYSTEM, self.text, self.intent), *(Turn(SYSTEM, text) for text in self.after))
+        Dialogue("answer", turns, self.source, self.split)
+
+
+def read_answers(path: Path) -> list[Answer]:
+    """Read canned answers from a .txt file, one per line, or a table file with the fields of `Answer`."""
+    plain_text = path.suffix.lower() == ".txt"
+    answers = []
+    for row in read_rows(path, ["text"], ["after", "source", "split", "intent"], TEXT_FILE_SUFFIXES):
+        text = row.text("text").strip() if plain_text else row.text("text")
+        if plain_text and not text:
+            continue
+        after = row.values.get("after") or ()
+        turns = (after,) if isinstance(after, str) else after
+        labels = {name: row.values.get(name) or None for name in ("source", "split", "intent")}
+        try:
+            if not isinstance(turns, list | tuple):
+                raise ValueError("'after' must be a text or a list of texts")
+            answers.append(Answer(text, tuple(turns), **labels))
+        except ValueError as error:
+            raise SearchError(f"{row.where}: {error}") from error
+    return answers
+
+
+class AnswerRow(NamedTuple):
+    """A row to be added to the table: an answer, and the encoder's inputs that it is found by (see `situation_of`)."""
+
+    key: str
+    situation: tuple[EncoderInput, ...]
+    values: dict[str, Any]  # by the columns in `FILTER_TYPES`; a canned answer has no dialogue and no turn
+
+
+def situation_of(conversation: Sequence[Turn], turns: int) -> tuple[EncoderInput, ...]:
+    """Return the encoder's inputs for a conversation: its newest turn, and its newest `turns` turns together."""
+    # Without labels, which the encoder does not read: equal situations must compare equal.
+    newest = tuple(Turn(turn.speaker, turn.text) for turn in conversation[-turns:])
+    return (newest,) if len(newest) == 1 else (newest[-1:], newest)
+
+
+def _turn_answers(dialogue: Dialogue, speakers: Sequence[str], turns: int) -> Iterator[AnswerRow]:
+    """Yield the turns of some speakers with the situation before each; a dialogue's first turn is its own."""
+    for position, turn in enumerate(dialogue.turns):
+        if turn.speaker in speakers:
+            situation = situation_of(dialogue.turns[:position] or (turn,), turns)
+            place = (dialogue.id, position, dialogue.source, dialogue.split)
+            values = dict(zip(FILTER_TYPES, (turn.text, turn.speaker, *place, turn.intent), strict=True))
+            yield AnswerRow(_key("turn", dialogue.source, dialogue.id, position), situation, values)
+
+
+def _canned_answer(answer: Answer, turns: int) -> AnswerRow:
+    before = context_turns(answer.after) or response_turns(answer.text)
+    situation = situation_of([turn for turn in before if isinstance(turn, Turn)], turns)
+    labels = answer.source, answer.split, answer.intent
+    values = dict(zip(FILTER_TYPES, (answer.text, SYSTEM, None, None, *labels), strict=True))
+    return AnswerRow(_key("answer", *labels, *answer.after, answer.text), situation, values)
+
+
+def _key(*parts: str | int | None) -> str:
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+
+
+def _text_number(text: str) -> int:
+    """Return a number that equivalent texts share."""
+    return int.from_bytes(hashlib.blake2b(normalise_text(text).encode(), digest_size=8).digest(), "big", signed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +204,22 @@ class Responder:
         """
         if turns < 1:
             raise SearchError(f"turns must be at least 1, got {turns}")
+        import pyarrow as pa
+
         size = encoder.encode(["size"], normalise=True).shape[1]
+        columns = [
+            pa.field(name, pa.int32() if kind is int else pa.string(), nullable=name not in ("text", "speaker"))
+            for name, kind in FILTER_TYPES.items()
+        ]
+        columns.append(pa.field("same", pa.int64(), nullable=False))  # equal for equivalent texts, to count them
+        # half precision suffices to find duplicates
+        columns.append(pa.field("answer", pa.list_(pa.float16(), size), nullable=False))
         settings = {"turns": str(turns), "max_length": str(max_length)}
         table = VectorTable.open(
             uri,
             TABLE,
             size=size,
-            columns=answer_columns(size),
+            columns=pa.schema(columns),
             settings=settings,
             encoder=EncoderIdentity.of(encoder),
             rebuild=f"turnwise responses index STORE --out {uri} --rebuild",
@@ -165,9 +253,15 @@ class Responder:
         if not speakers or isinstance(speakers, str):
             raise SearchError("speakers must be a list of those whose turns may be suggested, such as ['system']")
         dialogues, given, added = 0, 0, 0
-        for dialogues, rows in self._batches(corpus, frozenset(speakers)):
-            given, added = given + len(rows), added + self._add(rows)
-            progress("indexing dialogues", dialogues, total)
+        rows: list[AnswerRow] = []
+        for dialogues, dialogue in enumerate(corpus, 1):
+            rows += _turn_answers(dialogue, speakers, self.turns)
+            if len(rows) >= _BATCH:
+                given, added = given + len(rows), added + self._add(rows)
+                rows = []
+                progress("indexing dialogues", dialogues, total)
+        given, added = given + len(rows), added + self._add(rows)
+        progress("indexing dialogues", dialogues, total)
         # Even if nothing is new: an earlier call may have been killed before this.
         self.table.optimise(progress=progress)
         return IndexingResult(dialogues, given, added, given - added)
@@ -179,7 +273,7 @@ class Responder:
         rows = []
         for number, answer in enumerate(answers):
             try:
-                rows.append(canned_answer(answer if isinstance(answer, Answer) else Answer(answer), self.turns))
+                rows.append(_canned_answer(answer if isinstance(answer, Answer) else Answer(answer), self.turns))
             except ValueError as error:
                 raise SearchError(f"answer {number} is not valid: {error}") from error
         added = 0
@@ -190,28 +284,18 @@ class Responder:
             self.table.optimise(progress=progress)
         return IndexingResult(0, len(rows), added, len(rows) - added)
 
-    def _batches(self, corpus: Iterable[Dialogue], speakers: frozenset[str]) -> Iterator[tuple[int, list[AnswerRow]]]:
-        """Yield batches of turns to index, and how many dialogues were read so far."""
-        rows: list[AnswerRow] = []
-        read = 0
-        for read, dialogue in enumerate(corpus, 1):
-            for row in turn_answers(dialogue, speakers, self.turns):
-                rows.append(row)
-                if len(rows) == _BATCH:
-                    yield read, rows
-                    rows = []
-        yield read, rows
-
     def _add(self, rows: Sequence[AnswerRow]) -> int:
         present = self.table.existing_keys([row.key for row in rows])
         new = [row for row in rows if row.key not in present]
         if not new:
             return 0
-        answers = self._encode([response_turns(row.text) for row in new])
+        texts = [row.values["text"] for row in new]
+        answers = self._encode([response_turns(text) for text in texts])
         situations = self._encode([each for row in new for each in row.situation])
         starts = np.cumsum([0, *(len(row.situation) for row in new[:-1])])
-        vectors = np.add.reduceat(situations, starts)
-        return self.table.add([row.key for row in new], vectors, column_values(new, answers))
+        columns: dict[str, list[Any]] = {name: [row.values[name] for row in new] for name in FILTER_TYPES}
+        columns |= {"same": [_text_number(text) for text in texts], "answer": list(answers.astype(np.float16))}
+        return self.table.add([row.key for row in new], np.add.reduceat(situations, starts), columns)
 
     def _encode(self, inputs: Sequence[EncoderInput]) -> Vectors:
         return encode_distinct(self.encoder, inputs, normalise=True, max_length=self.max_length)
@@ -262,14 +346,6 @@ class Responder:
         return rank_answers(candidates, Counter(repeated), probabilities, top)
 
 
-def damp_scores(scores: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return max(score, 0) · (1 / (ln count + 1)) ** `DAMPING`: WMDC's inverse response frequency, tempered.
-
-    An answer that is given everywhere fits everywhere a little and helps nowhere.
-    """
-    return np.asarray(np.maximum(scores, 0) * (1 / (np.log(counts) + 1)) ** DAMPING)
-
-
 def rank_answers(
     candidates: Sequence[SearchHit],
     counts: Mapping[int, int],
@@ -283,9 +359,10 @@ def rank_answers(
     """
     frequencies = np.array([max(1, counts.get(hit.values["same"], 1)) for hit in candidates])
     base = [hit.similarity for hit in candidates] if probabilities is None else probabilities
-    scores = damp_scores(np.asarray(base, np.float64), frequencies)
+    # WMDC's inverse response frequency, tempered: an answer that is given everywhere helps nowhere
+    scores = np.maximum(np.asarray(base, np.float64), 0) * (1 / (np.log(frequencies) + 1)) ** DAMPING
     vectors = np.stack([hit.values["answer"].astype(np.float32) for hit in candidates])
-    vectors = np.stack([vector / np.linalg.norm(vector) for vector in vectors])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     heads: list[int] = []
     folded: dict[int, list[str]] = {}
     for candidate in np.argsort(-scores, kind="stable").tolist():

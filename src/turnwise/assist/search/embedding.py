@@ -64,10 +64,6 @@ def embed(
     file is replaced at the end. `normalise` scales vectors to length 1 (None: as the model was saved); `max_length` are
     tokens per text (None: the model's limit).
     """
-    if out.suffix not in _WRITERS:
-        raise SearchError(f"{out} is none of {', '.join(_WRITERS)}")
-    if not out.absolute().parent.is_dir():
-        raise SearchError(f"there is no folder {out.absolute().parent} to write to")
     if out.is_dir():
         raise SearchError(f"{out} is a folder: name a file")
     encoder = get_encoder(model)

@@ -4,17 +4,15 @@ The layout is read from the files' footers alone. A block is a fixed range of te
 gets the same texts.
 """
 
-import bisect
 import hashlib
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
@@ -38,12 +36,8 @@ _READERS = 32
 #: The column of a store's files that has one value per turn.
 _TEXTS = "texts.list.element"
 
-
-# ---- rows to texts
-
-
 #: Selected texts of a range, with their columns and their positions in the range.
-TextBatch = tuple[list[EncoderInput], pa.Table, npt.NDArray[np.int64]]
+TextBatch = tuple[list[EncoderInput], pa.Table, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +52,18 @@ class TableReader:
         """Return the number of texts in a batch, selected or not."""
         return int(batch.num_rows)
 
-    def read(self, batch: pa.RecordBatch, first: int, last: int, location: Callable[[int], str]) -> TextBatch:
-        """Return the selected texts among `first` to `last` (exclusive); `location` describes where a text is."""
+    def read(self, batch: pa.RecordBatch, first: int, last: int) -> TextBatch:
+        """Return the selected texts among `first` to `last` (exclusive)."""
         table = pa.Table.from_batches([batch.slice(first, last - first)], schema=self.schema)
-        texts = table.column(self.column)
-        if texts.null_count:
-            null = int(np.flatnonzero(texts.is_null().to_numpy())[0])
-            raise SearchError(f"{location(first + null)}: {self.column!r} is null: remove rows without texts")
-        return texts.to_pylist(), table, np.arange(last - first)
+        return table.column(self.column).to_pylist(), table, range(last - first)
 
 
 @dataclass(frozen=True, slots=True)
 class TurnReader:
     """Reads the turns of the dialogues of a store; no splits or speakers: all."""
 
-    splits: tuple[str, ...]
-    speakers: tuple[str, ...]
+    splits: Sequence[str]
+    speakers: Sequence[str]
     schema: pa.Schema = field(default_factory=lambda: columns_schema(TURN_COLUMNS))
     batch_rows: int = 512
 
@@ -82,24 +72,18 @@ class TurnReader:
         offsets = batch.column("texts").offsets
         return int(offsets[-1].as_py() - offsets[0].as_py())
 
-    def read(self, batch: pa.RecordBatch, first: int, last: int, location: Callable[[int], str]) -> TextBatch:
+    def read(self, batch: pa.RecordBatch, first: int, last: int) -> TextBatch:
         """Return the selected turns of the range, as `TableReader.read` does."""
         items: list[EncoderInput] = []
-        rows = []
-        offsets = []
-        position = 0
-        for dialogue in dialogues_from_batch(batch):
-            selected = not self.splits or dialogue.split in self.splits
-            for item, row in turn_rows([dialogue]):
-                if selected and first <= position < last and (not self.speakers or item[0].speaker in self.speakers):
-                    items.append(item)
-                    rows.append(row)
-                    offsets.append(position - first)
-                position += 1
-        return items, rows_to_table(rows, self.schema), np.array(offsets, np.int64)
-
-
-# ---- the corpus
+        rows, offsets = [], []
+        turns = ((each, turn) for each in dialogues_from_batch(batch) for turn in turn_rows([each]))
+        for offset, (dialogue, (item, row)) in enumerate(islice(turns, first, last)):
+            is_selected = not self.splits or dialogue.split in self.splits
+            if is_selected and (not self.speakers or item[0].speaker in self.speakers):
+                items.append(item)
+                rows.append(row)
+                offsets.append(offset)
+        return items, rows_to_table(rows, self.schema), offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +93,6 @@ class RowGroup:
     path: str
     number: int
     texts: int
-
-
-@dataclass(frozen=True, slots=True)
-class BlockPiece:
-    """The texts of a row group that belong to a block: `count` of them from `first` on."""
-
-    group: RowGroup
-    first: int
-    count: int
 
 
 @dataclass(frozen=True)
@@ -131,14 +106,9 @@ class ParquetCorpus:
     block_rows: int
 
     @cached_property
-    def _starts(self) -> list[int]:
-        """The number of texts before each row group, and of all texts."""
-        return [0, *itertools.accumulate(group.texts for group in self.groups)]
-
-    @property
     def texts(self) -> int:
         """The number of texts, selected or not."""
-        return self._starts[-1]
+        return sum(group.texts for group in self.groups)
 
     @property
     def blocks(self) -> int:
@@ -149,48 +119,47 @@ class ParquetCorpus:
         """Return the number of texts of a block, selected or not."""
         return min(self.block_rows, self.texts - block * self.block_rows)
 
-    def pieces(self, block: int) -> Iterator[BlockPiece]:
-        """Yield the parts of row groups that make up a block, in order."""
-        starts, first = self._starts, block * self.block_rows
-        last = first + self.count(block)
-        for number in range(bisect.bisect_right(starts, first) - 1, bisect.bisect_left(starts, last)):
-            start, end = max(first, starts[number]), min(last, starts[number + 1])
-            if start < end:
-                yield BlockPiece(self.groups[number], start - starts[number], end - start)
+    def pieces(self, block: int) -> Iterator[tuple[RowGroup, int, int]]:
+        """Yield the row groups of a block in order, with the first and the last (exclusive) of their texts in it."""
+        start = -block * self.block_rows  # of the row group, relative to the block
+        for group in self.groups:
+            first, last = max(0, -start), min(group.texts, self.count(block) - start)
+            if first < last:
+                yield group, first, last
+            start += group.texts
 
     def read(self, block: int) -> Iterator[tuple[list[EncoderInput], pa.Table]]:
         """Yield the selected texts of a block in batches, with their columns and their number among all texts."""
         row = block * self.block_rows
-        for piece in self.pieces(block):
-            for (items, table, offsets), texts in self._read_piece(piece):
+        for group, first, last in self.pieces(block):
+            for (items, table, offsets), texts in self._read_piece(group, first, last):
                 if items:
-                    yield items, table.append_column(ROW, pa.array(offsets + row, pa.int64()))
+                    yield items, table.append_column(ROW, pa.array(np.add(offsets, row), pa.int64()))
                 row += texts
 
-    def _read_piece(self, piece: BlockPiece) -> Iterator[tuple[TextBatch, int]]:
-        """Yield the selected texts of a piece, and how many there were to select from."""
-        group, reader = piece.group, self.reader
-        position, last = 0, piece.first + piece.count
-
-        def location(offset: int) -> str:
-            return f"{group.path}, row group {group.number}, row {position + offset:,} of it (from 0)"
-
+    def _read_piece(self, group: RowGroup, first: int, last: int) -> Iterator[tuple[TextBatch, int]]:
+        """Yield selected texts of a row group, and how many there were to select from."""
+        position, name = 0, f"{group.path}, row group {group.number}"
         try:
             with (
                 self.filesystem.open_input_file(group.path) as file,
                 # pre_buffer would load the whole row group, of which a block may be a small part
                 pq.ParquetFile(file, pre_buffer=False) as parquet,
             ):
-                for batch in parquet.iter_batches(reader.batch_rows, row_groups=[group.number]):
-                    texts = reader.count(batch)
-                    start, end = max(0, piece.first - position), min(texts, last - position)
+                for batch in parquet.iter_batches(self.reader.batch_rows, row_groups=[group.number]):
+                    texts = self.reader.count(batch)
+                    start, end = max(0, first - position), min(texts, last - position)
                     if start < end:
-                        yield reader.read(batch, start, end, location), end - start
+                        read = self.reader.read(batch, start, end)
+                        if None in read[0]:
+                            row = position + start + read[0].index(None)  # type: ignore[arg-type]
+                            raise SearchError(f"{name}, row {row:,} of it (from 0) has no text: remove such rows")
+                        yield read, end - start
                     position += texts
                     if position >= last:
                         return
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-            raise SearchError(f"{group.path}, row group {group.number} cannot be read: {error}") from error
+            raise SearchError(f"{name} cannot be read: {error}") from error
         raise SearchError(f"{group.path} has changed: row group {group.number} had {group.texts:,} texts. Start again")
 
 
@@ -204,11 +173,7 @@ def open_corpus(
     speakers: Sequence[str] = (),
     block_rows: int = BLOCK_ROWS,
 ) -> ParquetCorpus:
-    """Read the footers of a store, a Parquet file, or a folder of Parquet files (in the order of their names).
-
-    `source` may be a URI on object storage. `column` names the texts of files; `splits` and `speakers` select turns of
-    a store.
-    """
+    """Read the footers of a store, a Parquet file, or a folder of Parquet files; `source` may be a URI."""
     if "://" not in source and is_store(Path(source)):
         return _open_store(Path(source).absolute(), splits, speakers, block_rows)
     if splits or speakers:
@@ -216,19 +181,17 @@ def open_corpus(
     filesystem, paths, base = _find_files(source)
     with ThreadPoolExecutor(_READERS) as pool:
         footers = list(pool.map(lambda path: _read_footer(filesystem, path, None), paths))
-    _, schema, _ = footers[0]
+    schema = footers[0][1]
     _check_columns(paths[0], schema, column)
-    groups: list[RowGroup] = []
-    digests = [column]
-    for path, (file_groups, file_schema, digest) in zip(paths, footers, strict=True):
+    for path, (_, file_schema, _) in zip(paths, footers, strict=True):
         if not file_schema.equals(schema):
             raise SearchError(
                 f"{path} has other columns than {paths[0]}: write them with the same columns, or embed them separately"
             )
-        groups += file_groups
-        digests.append(f"{path.removeprefix(base)} {digest}")
-    identity = hashlib.sha256("\n".join(digests).encode()).hexdigest()
-    return ParquetCorpus(filesystem, tuple(groups), TableReader(schema, column), identity, block_rows)
+    digests = [f"{path.removeprefix(base)} {digest}" for path, (_, _, digest) in zip(paths, footers, strict=True)]
+    identity = hashlib.sha256("\n".join([column, *digests]).encode()).hexdigest()
+    groups = tuple(group for file_groups, _, _ in footers for group in file_groups)
+    return ParquetCorpus(filesystem, groups, TableReader(schema, column), identity, block_rows)
 
 
 def _open_store(folder: Path, splits: Sequence[str], speakers: Sequence[str], block_rows: int) -> ParquetCorpus:
@@ -237,10 +200,10 @@ def _open_store(folder: Path, splits: Sequence[str], speakers: Sequence[str], bl
     if splits:
         read_corpus(folder, splits=splits)  # rejects a split that no dialogue is in
     filesystem = fs.LocalFileSystem()
-    footers = [_read_footer(filesystem, str(folder / file["name"]), _TEXTS) for file in store.manifest["files"]]
-    groups = tuple(group for file_groups, _, _ in footers for group in file_groups)
+    paths = [str(folder / file["name"]) for file in store.manifest["files"]]
+    groups = tuple(group for path in paths for group in _read_footer(filesystem, path, _TEXTS)[0])
     identity = f"{store.manifest['generation']} {sorted(splits)} {sorted(speakers)}"
-    return ParquetCorpus(filesystem, groups, TurnReader(tuple(splits), tuple(speakers)), identity, block_rows)
+    return ParquetCorpus(filesystem, groups, TurnReader(splits, speakers), identity, block_rows)
 
 
 def _find_files(source: str) -> tuple[fs.FileSystem, list[str], str]:
@@ -259,15 +222,13 @@ def _find_files(source: str) -> tuple[fs.FileSystem, list[str], str]:
         files = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
     except (OSError, pa.ArrowException) as error:
         raise SearchError(f"{source} cannot be read: {error}") from error
-    paths = sorted(file.path for file in files if file.is_file and _is_data(file.path.removeprefix(path)))
+    names = (file.path.removeprefix(path) for file in files if file.is_file)
+    # a leading dot or underscore marks another program's metadata
+    data = (name for name in names if not any(part.startswith((".", "_")) for part in name.split("/")))
+    paths = sorted(path + name for name in data if name.lower().endswith(".parquet"))
     if not paths:
         raise SearchError(f"{source} is not a store, and has no .parquet file")
     return filesystem, paths, path
-
-
-def _is_data(name: str) -> bool:
-    """Return whether a file holds data: a leading dot or underscore marks another program's metadata."""
-    return name.lower().endswith(".parquet") and not any(part.startswith((".", "_")) for part in name.split("/"))
 
 
 def _read_footer(filesystem: fs.FileSystem, path: str, leaf: str | None) -> tuple[list[RowGroup], pa.Schema, str]:

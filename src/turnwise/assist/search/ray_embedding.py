@@ -1,16 +1,28 @@
 """Bulk embedding by the workers of a Ray cluster: Parquet files in, a Lance table out, block by block.
 
 Ray Data hands blocks to a pool of actors, each with its own encoder; it replaces a killed actor and repeats its block.
-What a block is and when it is finished does not depend on Ray: see `parquet_blocks` and `lance_writer`.
+What a block is does not depend on Ray (see `parquet_blocks`), nor does when it is finished.
+
+Workers write fragments: files of rows that belong to no table yet. A block is finished when a record of its fragments
+lies in the table's folder under the block's number; if two workers have written a block, the later record counts. When
+every block has a record, their fragments become the table in one commit, and files that no record names are removed. So
+every row is in the table once, whichever process was killed and whenever. Records are written and read through Lance's
+own storage layer, so a table on object storage has them beside it.
 """
 
+import json
 import logging
 import os
+import re
+import shutil
 import socket
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,11 +30,11 @@ from typing import Any
 import pyarrow as pa
 
 from turnwise.assist.search.embedding import EmbeddingResult, get_encoder
-from turnwise.assist.search.lance_writer import LanceWriter
 from turnwise.assist.search.parquet_blocks import BLOCK_ROWS, ROW, VECTOR, ParquetCorpus, open_corpus
 from turnwise.assist.search.schema import vector_array
 from turnwise.assist.search.table import local_folder
 from turnwise.core.errors import SearchError, TurnwiseError
+from turnwise.core.files import sync_to_disk
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
@@ -35,6 +47,27 @@ _RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_LOG_LEVEL": "CRITI
 
 #: Bytes of the object store of a local cluster: only block numbers go through it.
 _OBJECT_STORE = 1 << 27
+
+#: In the table's folder during a run.
+_RECORDS = "_turnwise"
+_RUN = f"{_RECORDS}/run.json"
+_BLOCK = re.compile(rf"{_RECORDS}/block-(\d+)\.json")
+
+#: Metadata of a finished table: the run that wrote it.
+_METADATA = b"turnwise"
+
+#: Records that are read concurrently.
+_READERS = 32
+
+#: The settings that identify a run, as the user knows them; a finished table does not depend on --block-rows.
+_SETTINGS = {
+    "turnwise": "version of turnwise",
+    "input": "input",
+    "model": "model",
+    "normalise": "--normalise",
+    "max_length": "--max-length",
+    "block_rows": "--block-rows",
+}
 
 #: Seconds in which a cluster must accept a connection.
 _TIMEOUT = 10
@@ -78,8 +111,12 @@ def embed_on_ray(
     has GPUs, else on a core each; None: as many as there are. `address` is that of a running cluster; None:
     RAY_ADDRESS, else a temporary cluster on this machine. Other options are those of `embed` and `load_model`.
     """
-    _check_installed()
-    uri = _table_uri(out)
+    os.environ.update(_RAY_ENVIRONMENT)
+    with explain_missing_packages():
+        import lance  # noqa: F401
+        import ray.data  # noqa: F401
+    folder = local_folder(out)
+    uri = out if folder is None else str(folder)
     corpus = open_corpus(source, column, splits, speakers, block_rows)
     if not corpus.texts:
         raise SearchError("there are no texts to encode")
@@ -99,7 +136,7 @@ def embed_on_ray(
     task = EmbeddingTask(model, compressed, str(Path.cwd()), corpus, uri, schema, run)
     writer = LanceWriter(uri, schema, run)
     if writer.begin():
-        rows = writer.count_rows()
+        rows = writer.dataset().count_rows()
         return EmbeddingResult(rows, size, rows)
     before = writer.finished_blocks()
     missing = [block for block in range(corpus.blocks) if block not in before]
@@ -182,9 +219,7 @@ def _encode_blocks(task: EmbeddingTask, blocks: list[int], workers: int | None) 
                 "so fix the cause and repeat the command"
             ) from error
         except ray.exceptions.RayError as error:
-            raise SearchError(
-                f"the cluster failed ({error}): finished blocks are kept, so repeat the command"
-            ) from error
+            raise SearchError(f"the cluster failed ({error}): finished blocks are kept, repeat the command") from error
 
 
 @contextmanager
@@ -199,11 +234,13 @@ def _cluster(address: str | None, workers: int | None) -> Iterator[None]:
             )
         yield
         return
-    address = address or os.environ.get("RAY_ADDRESS")
+    address = address or os.environ.get("RAY_ADDRESS") or ""
+    host, _, port = address.rpartition(":")
     local: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _OBJECT_STORE}
     try:
-        if address:
-            _check_reachable(address)
+        if host and port.isdigit() and "://" not in address:
+            # fails at once if the machine does not answer: Ray would try for minutes
+            socket.create_connection((host, int(port)), _TIMEOUT).close()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "lance is not fork-safe")  # Ray's forks exec another program at once
             ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **({} if address else local))
@@ -215,29 +252,136 @@ def _cluster(address: str | None, workers: int | None) -> Iterator[None]:
         ray.shutdown()
 
 
-def _check_reachable(address: str) -> None:
-    """Fail at once if a machine does not answer: Ray would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdigit() and "://" not in address:
-        socket.create_connection((host, int(port)), _TIMEOUT).close()
+# ---- the table
 
 
-def _check_installed() -> None:
-    os.environ.update(_RAY_ENVIRONMENT)
-    with explain_missing_packages():
-        import lance  # noqa: F401
-        import ray.data  # noqa: F401
+class LanceWriter:
+    """Writes a Lance table block by block; only a run with the same settings (`run`) is continued."""
+
+    def __init__(self, uri: str, schema: pa.Schema, run: Mapping[str, Any]):
+        from lance.file import LanceFileSession
+
+        self.uri = uri
+        self.schema = schema
+        self.run = run
+        self._session = LanceFileSession(uri)
+        self._folder = local_folder(uri)
+
+    def begin(self) -> bool:
+        """Record the start of this run unless it is being continued; return whether the table is already finished."""
+        entries = self._session.list_with_delimiter()
+        names = {path.rstrip("/").rpartition("/")[2] for path in (*entries.common_prefixes, *entries.objects)}
+        if "_versions" in names:
+            stored = (self.dataset().schema.metadata or {}).get(_METADATA)
+            if stored is None:
+                raise SearchError(f"{self.uri} is a table that `embed` has not written: choose another path")
+            self._check_same_run({**json.loads(stored), "block_rows": self.run["block_rows"]}, "is a table")
+            if _RECORDS in names:  # killed after the commit
+                self._clean_up()
+            return True
+        if self._session.contains(_RUN):
+            self._check_same_run(json.loads(self._read(_RUN)), "is an unfinished table")
+        elif names - {_RECORDS}:
+            raise SearchError(f"{self.uri} has other files: choose another path, or remove it")
+        else:
+            self._write(_RUN, self.run)
+        return False
+
+    def finished_blocks(self) -> set[int]:
+        """Return the numbers of the finished blocks."""
+        matches = (_BLOCK.fullmatch(path) for path in self._session.list(_RECORDS))
+        return {int(match[1]) for match in matches if match is not None}
+
+    def is_finished(self, block: int) -> bool:
+        """Return whether a block is finished."""
+        return bool(self._session.contains(_record_path(block)))
+
+    def write(self, block: int, batches: Iterator[pa.RecordBatch]) -> int:
+        """Write a block and return its number of rows; an exception from `batches` is raised unchanged."""
+        from lance.fragment import write_fragments
+
+        errors: list[Exception] = []  # Lance would turn it into an OSError
+
+        def watch() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from batches
+            except Exception as error:
+                errors.append(error)
+
+        reader = pa.RecordBatchReader.from_batches(self.schema, watch())
+        fragments = write_fragments(reader, self.uri, schema=self.schema, mode="create")
+        if errors:  # the fragments have no record
+            raise errors[0]
+        if self._folder is not None:  # the record must not reach the disk before the rows
+            for file in (file for fragment in fragments for file in fragment.files):
+                sync_to_disk(self._folder / "data" / file.path)
+        rows = sum(fragment.num_rows for fragment in fragments)
+        self._write(_record_path(block), {"rows": rows, "fragments": [fragment.to_json() for fragment in fragments]})
+        return rows
+
+    def commit(self, blocks: int) -> list[int]:
+        """Commit all blocks as a table, in order, remove everything else, and return the rows per block."""
+        from lance import LanceDataset, LanceOperation
+        from lance.fragment import FragmentMetadata
+
+        with ThreadPoolExecutor(_READERS) as pool:
+            records = list(pool.map(lambda block: json.loads(self._read(_record_path(block))), range(blocks)))
+        if not any(record["rows"] for record in records):
+            self._remove_records()
+            raise SearchError("there are no texts to encode: no turn is by these speakers")
+        fragments = [
+            FragmentMetadata.from_json(json.dumps(fragment)) for record in records for fragment in record["fragments"]
+        ]
+        schema = self.schema.with_metadata({_METADATA: json.dumps(self.run).encode()})
+        LanceDataset.commit(self.uri, LanceOperation.Overwrite(schema, fragments))
+        self._clean_up()
+        return [int(record["rows"]) for record in records]
+
+    def dataset(self) -> Any:
+        """Return the finished table."""
+        import lance
+
+        return lance.dataset(self.uri)
+
+    def _check_same_run(self, stored: Mapping[str, Any], state: str) -> None:
+        """Raise `SearchError` if the settings of an earlier run differ."""
+        changed = [label for name, label in _SETTINGS.items() if stored.get(name) != self.run[name]]
+        if changed:
+            before = f" (before: --block-rows {stored.get('block_rows')})" if _SETTINGS["block_rows"] in changed else ""
+            raise SearchError(
+                f"{self.uri} {state} with another {', '.join(changed)}{before}: repeat the same command, "
+                "choose another path, or remove it"
+            )
+        if self.run["model"] is None:
+            raise SearchError(
+                f"{self.uri} {state} of a Python function, which may have changed: choose another path, or remove it"
+            )
+
+    def _clean_up(self) -> None:
+        """Remove rows that were written twice, the records of blocks, and then that of the run."""
+        self.dataset().cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+        self._remove_records()
+
+    def _remove_records(self) -> None:
+        for path in sorted(self._session.list(_RECORDS)):
+            self._session.delete_file(path)
+        if self._folder is not None:
+            # A worker of a killed command may still write a record, which the next command removes.
+            shutil.rmtree(self._folder / _RECORDS, ignore_errors=True)
+
+    def _write(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write a JSON file atomically."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "record.json")
+            path.write_text(json.dumps(value), encoding="utf-8")
+            self._session.upload_file(path, name)
+
+    def _read(self, name: str) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "record.json")
+            self._session.download_file(name, path)
+            return path.read_text(encoding="utf-8")
 
 
-def _table_uri(out: str) -> str:
-    """Return the table's URI, absolute if it is on a disk."""
-    folder = local_folder(out)
-    if not out.rstrip("/").endswith(".lance"):
-        raise SearchError(f"{out} does not end in .lance: Ray workers write only Lance tables")
-    if folder is None:
-        return out
-    if not folder.parent.is_dir():
-        raise SearchError(f"there is no folder {folder.parent} to write to")
-    if folder.exists() and not folder.is_dir():
-        raise SearchError(f"{out} is a file: a Lance table is a folder, choose another path")
-    return str(folder)
+def _record_path(block: int) -> str:
+    return f"{_RECORDS}/block-{block:08d}.json"

@@ -24,8 +24,10 @@ SETTINGS, _PROBE = b"turnwise", b"turnwise-probe"
 #: Values by column (a list for alternatives, None for rows without a value), or an SQL expression.
 Filter = str | Mapping[str, Any]
 
-_TYPE_NAMES = {str: "a string", int: "an integer", bool: "true or false"}
+_TYPE_NAMES = {str: "a string", int: "an integer"}
 _INT64 = 2**63
+
+_OTHER = "it was not written by this command and model; choose another folder, or remove it and index again"
 
 
 def make_schema(
@@ -52,15 +54,8 @@ def check_schema(actual: "pa.Schema", expected: "pa.Schema", table: str, rebuild
     if all(probes):
         EncoderIdentity.from_json(probes[0]).check(EncoderIdentity.from_json(probes[1]), table, rebuild)
     for field in expected:
-        if field.name not in actual.names:
-            raise SearchError(
-                f"{table} has no column {field.name!r}: it was not written by this command; choose another folder"
-            )
-        if actual.field(field.name).type != field.type:
-            raise SearchError(
-                f"{table}: column {field.name!r} has type {actual.field(field.name).type}, expected {field.type}: "
-                "it was written with another model or version; choose another folder, or remove it and index again"
-            )
+        if field.name not in actual.names or actual.field(field.name).type != field.type:
+            raise SearchError(f"{table} has no column {field.name!r} of type {field.type}: {_OTHER}")
     stored, requested = (json.loads((schema.metadata or {}).get(SETTINGS, b"{}")) for schema in (actual, expected))
     for name, value in requested.items():
         if stored.get(name) != value:
@@ -113,26 +108,8 @@ def as_matrix(column: "pa.ChunkedArray") -> Vectors:
     return np.asarray(column.combine_chunks().flatten().to_numpy()).reshape(-1, column.type.list_size)
 
 
-def as_values(column: "pa.ChunkedArray") -> Sequence[Any]:
-    """Return the values of a column; vectors as arrays."""
-    import pyarrow as pa
-
-    return list(as_matrix(column) if pa.types.is_fixed_size_list(column.type) else column.to_pylist())
-
-
-def column_types(schema: "pa.Schema") -> dict[str, type]:
-    """Return the Python types of the columns that can be filtered by."""
-    import pyarrow as pa
-
-    tests = ((str, pa.types.is_string), (int, pa.types.is_integer), (bool, pa.types.is_boolean))
-    return {field.name: python_type for field in schema for python_type, test in tests if test(field.type)}
-
-
 def filter_sql(where: Filter, types: Mapping[str, type]) -> str:
-    """Return a filter as an SQL expression; values are quoted, whatever they contain.
-
-    Of values by column, a row must have all; an SQL expression is returned unchanged.
-    """
+    """Return a filter as an SQL expression: of values by column, which are quoted, a row must have all."""
     if isinstance(where, str):
         if not where.strip():
             raise SearchError("the filter is empty: leave it out, or give an expression such as \"source = 'logs'\"")
@@ -153,15 +130,12 @@ def filter_sql(where: Filter, types: Mapping[str, type]) -> str:
 def _literal(column: str, value: Any, python_type: type) -> str:
     if type(value) is not python_type:
         raise SearchError(f"column {column!r} cannot be compared with {value!r}: give {_TYPE_NAMES[python_type]}")
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, int):
         if not -_INT64 <= value < _INT64:
             raise SearchError(f"{value} is out of range for column {column!r}, which has 64-bit integers")
         return str(value)
-    text = str(value)
     try:
-        text.encode()
+        value.encode()
     except UnicodeEncodeError as error:
         raise SearchError(f"a value for column {column!r} is not valid Unicode: it has a lone surrogate") from error
-    return "'" + text.replace("'", "''") + "'"
+    return "'" + value.replace("'", "''") + "'"

@@ -2,7 +2,8 @@
 
 A key is in a table once, however often it is added. When `add` returns, its rows are committed and on disk; an addition
 that is killed is there completely or not at all, and can be repeated. Up to `EXACT_UP_TO` rows a search compares the
-query with every vector; above, it uses an index whose recall was measured (see `index`).
+query with every vector. Above, it uses an index: vectors in partitions, of which a query reads the nearest. The number
+of partitions that are read is raised until the requested recall, measured against exact searches, is reached.
 """
 
 import json
@@ -10,22 +11,19 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from turnwise.assist.search.index import VectorIndex, build_index, index_keys, read_index
 from turnwise.assist.search.schema import (
     KEY,
-    SETTINGS,
     VECTOR,
     Filter,
-    as_values,
+    as_matrix,
     check_schema,
-    column_types,
     filter_sql,
     make_schema,
     normalise,
@@ -62,6 +60,28 @@ _LOOKUP = 1_000
 
 _DISTANCE, _QUERY = "_distance", "query_index"
 
+#: Recall is measured over so many nearest rows, with so many queries.
+_NEAREST, _QUERIES = 10, 100
+
+#: Rows per partition, and partitions that are read at first when recall is measured.
+_PARTITION_ROWS, _PROBES = 1_000, 8
+
+#: k-means for partitions: vectors sampled per partition, and iterations. Four times as many gain little.
+_SAMPLE_RATE, _ITERATIONS = 64, 20
+
+#: The index's name, and the metadata of the vector column that has its measurements.
+_INDEX, _METADATA = "vector_idx", b"turnwise"
+
+
+@dataclass(frozen=True, slots=True)
+class VectorIndex:
+    """How an index is searched, and its recall."""
+
+    rows: int  # in the table when recall was measured
+    partitions: int
+    probes: int  # partitions read per query
+    recall: float  # the fraction of the ten nearest rows that is found
+
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
@@ -90,11 +110,9 @@ class VectorTable:
     ) -> "VectorTable":
         """Open a table; create it if there is none; raise `SearchError` if an existing one does not fit.
 
-        `uri` is a folder, or any address that LanceDB takes (`s3://bucket/path`, `gs://…`, `az://…`, `memory://`), and
-        `storage` its options for object storage, such as keys and an endpoint (None: from the environment). `columns`
-        are the columns besides `key` and `vector`; their names must not start with an underscore. `settings` are stored
-        in a new table and compared with those of an existing one. A table that another encoder wrote is rejected;
-        `rebuild` is the command that builds it again, for the message.
+        `uri` is a folder, or any address that LanceDB takes, and `storage` its options for object storage. `columns`
+        are those besides `key` and `vector`. `settings` and the encoder's identity are stored in a new table and
+        compared with those of an existing one; `rebuild` is the command that builds it again.
         """
         schema = make_schema(size, columns, settings or {}, encoder)
         table = _open_table(str(uri), name, storage, schema)
@@ -125,15 +143,10 @@ class VectorTable:
         # Commits of other processes, and of ones that ended before compacting, count as well.
         self._commits = int(table.stats()["fragment_stats"]["num_small_fragments"])
         self.size: int = table.schema.field(VECTOR).type.list_size
-        self.settings: dict[str, str] = json.loads(table.schema.metadata[SETTINGS])
+        self._columns = [name for name in table.schema.names if name not in (KEY, VECTOR)]
 
     def __len__(self) -> int:
         return int(self._table.count_rows())
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the caller's columns."""
-        return tuple(name for name in self._table.schema.names if name not in (KEY, VECTOR))
 
     # ---- writing
 
@@ -160,8 +173,12 @@ class VectorTable:
 
     def compact(self) -> None:
         """Compact the files of small commits, add new rows to the index, and drop old versions."""
+        from lancedb.index import BTree
+
         with self._committing("be compacted"):
-            index_keys(self._table)
+            # an index of the keys, so that insertions need not read all of them
+            if len(self) and not any(index.columns == [KEY] for index in self._table.list_indices()):
+                self._table.create_index(KEY, config=BTree())
             self._table.optimize(cleanup_older_than=_KEEP)
         self._commits = 0
 
@@ -177,16 +194,6 @@ class VectorTable:
     def _make_rows(self, keys: Sequence[str], vectors: Vectors, columns: Mapping[str, Sequence[Any]]) -> "pa.Table":
         import pyarrow as pa
 
-        if set(columns) != set(self.columns):
-            raise SearchError(
-                f"the table has the columns {', '.join(self.columns)}, got {', '.join(columns) or 'none'}"
-            )
-        lengths = {name: len(values) for name, values in columns.items()} | {VECTOR: len(vectors)}
-        for name, length in lengths.items():
-            if length != len(keys):
-                raise SearchError(
-                    f"there are {len(keys):,} keys, but {length:,} values of {name}: give one for each key"
-                )
         schema = self._table.schema
         first = list({key: row for row, key in reversed([*enumerate(keys)])}.values())[::-1]
         unit = normalise(vectors, self.size)[first]
@@ -195,7 +202,7 @@ class VectorTable:
             for name, values in {KEY: keys, **columns}.items():
                 arrays[name] = pa.array([values[row] for row in first], schema.field(name).type)
             return pa.table(arrays, schema=schema)
-        except (pa.ArrowException, UnicodeEncodeError) as error:
+        except (pa.ArrowException, UnicodeEncodeError, KeyError, IndexError) as error:
             raise SearchError(f"a value does not fit its column in {self.uri}, table {self.name}: {error}") from error
 
     # ---- reading
@@ -210,7 +217,7 @@ class VectorTable:
 
     def read(self, columns: Sequence[str] | None = None, where: Filter | None = None) -> "pa.Table":
         """Return rows as an Arrow table, in no particular order; by default all rows and columns."""
-        query = self._table.search().select([KEY, VECTOR, *self.columns] if columns is None else list(columns))
+        query = self._table.search().select([KEY, VECTOR, *self._columns] if columns is None else list(columns))
         if where is not None:
             query = query.where(self._sql(where))
         with _reporting(f"{self.uri}, table {self.name} cannot be read"):
@@ -236,7 +243,7 @@ class VectorTable:
         queries = normalise(vectors, self.size)
         if not len(queries):
             return []
-        names = [*dict.fromkeys((KEY, *(self.columns if columns is None else columns))), _DISTANCE]
+        names = [*dict.fromkeys((KEY, *(self._columns if columns is None else columns))), _DISTANCE]
         query = self._table.search(queries, vector_column_name=VECTOR, query_type="vector")
         query = query.distance_type("cosine").limit(k).select(names)
         index = None if exact else self.index
@@ -248,33 +255,69 @@ class VectorTable:
         hits: list[list[SearchHit]] = [[] for _ in queries]
         numbers = rows[_QUERY].to_pylist() if _QUERY in rows.schema.names else [0] * len(rows)
         similarities = np.clip(1.0 - rows[_DISTANCE].to_numpy(), -1.0, 1.0).tolist()
-        values = {name: as_values(rows[name]) for name in rows.schema.names if name not in (KEY, _DISTANCE, _QUERY)}
-        for row, (number, key) in enumerate(zip(numbers, rows[KEY].to_pylist(), strict=True)):
-            columns_of_row = {name: column[row] for name, column in values.items()}
-            hits[number].append(SearchHit(key, similarities[row], columns_of_row))
+        values = [_values(rows[name]) for name in names[1:-1]]
+        for number, key, similarity, *row in zip(numbers, rows[KEY].to_pylist(), similarities, *values, strict=True):
+            hits[number].append(SearchHit(key, similarity, dict(zip(names[1:-1], row, strict=True))))
         return [sorted(each, key=lambda hit: (-hit.similarity, hit.key)) for each in hits]
 
     def _sql(self, where: Filter) -> str:
-        return filter_sql(where, column_types(self._table.schema))
+        import pyarrow as pa
+
+        tests = ((str, pa.types.is_string), (int, pa.types.is_integer))
+        schema = self._table.schema
+        return filter_sql(where, {field.name: kind for field in schema for kind, test in tests if test(field.type)})
 
     # ---- the index
 
     @property
     def index(self) -> VectorIndex | None:
         """The index and its measured recall; None: every search is exact."""
-        return read_index(self._table)
+        stored = (self._table.schema.field(VECTOR).metadata or {}).get(_METADATA)
+        return VectorIndex(**json.loads(stored)) if stored else None
 
-    def build_index(
-        self, *, recall: float = RECALL, queries: Vectors | None = None, progress: Progress = silent
-    ) -> VectorIndex:
-        """Build the index and measure its recall, with `queries` or else a sample of the table's own vectors."""
-        if not len(self):
-            raise SearchError(f"{self.uri}, table {self.name} is empty: add rows before building an index")
-        unit = None if queries is None else normalise(queries, self.size)
+    def build_index(self, recall: float = RECALL, *, progress: Progress = silent) -> VectorIndex:
+        """Build the index and measure its recall, with a sample of the table's vectors, not as their own neighbours."""
+        from lancedb.index import IvfFlat
+
+        rows = len(self)
+        partitions = max(1, round(rows / _PARTITION_ROWS))
+        progress("building the index", 0)
+        config = IvfFlat(
+            distance_type="cosine", num_partitions=partitions, max_iterations=_ITERATIONS, sample_rate=_SAMPLE_RATE
+        )
         with self._committing("be indexed"):
-            return build_index(self._table, recall, unit, progress)
+            self._store_index("")  # searches must not use the measurements of the previous index
+            self._table.create_index(VECTOR, config=config, name=_INDEX, replace=True)
+            sample = np.random.default_rng(0).choice(rows, min(_QUERIES, rows), replace=False)
+            queries = as_matrix(self._table.take_offsets(sorted(sample.tolist())).select([VECTOR]).to_arrow()[VECTOR])
+            exact = self._nearest_rows(queries, None)
+            probes = min(_PROBES, partitions)
+            while True:
+                progress(f"measuring the index: {probes} of {partitions:,} partitions", 0)
+                found = self._nearest_rows(queries, probes)
+                pairs = zip(exact, found, strict=True)
+                shares = [len({*near[1:]} & {*ids}) / max(1, len(near) - 1) for near, ids in pairs]
+                if np.mean(shares) >= recall or probes >= partitions:
+                    break
+                probes = min(2 * probes, partitions)
+            index = VectorIndex(rows, partitions, probes, float(np.mean(shares)))
+            self._store_index(json.dumps(asdict(index)))
+        return index
 
-    def optimise(self, *, exact_up_to: int = EXACT_UP_TO, recall: float = RECALL, progress: Progress = silent) -> None:
+    def _store_index(self, measured: str) -> None:
+        self._table.update_field_metadata({"path": VECTOR, "metadata": {_METADATA.decode(): measured}})
+
+    def _nearest_rows(self, queries: Vectors, probes: int | None) -> list[list[int]]:
+        """Return the ids of the rows nearest to each query, nearest first; probes None: by an exact search."""
+        query = self._table.search(queries, vector_column_name=VECTOR, query_type="vector").distance_type("cosine")
+        query = query.bypass_vector_index() if probes is None else query.nprobes(probes)
+        hits = query.limit(_NEAREST + 1).select([_DISTANCE]).with_row_id(True).to_arrow()
+        numbers = hits[_QUERY].to_numpy() if len(queries) > 1 else np.zeros(len(hits), np.int64)
+        order = np.lexsort((hits[_DISTANCE].to_numpy(), numbers))
+        ids = hits["_rowid"].to_numpy()[order]
+        return [each.tolist() for each in np.split(ids, np.searchsorted(numbers[order], np.arange(1, len(queries))))]
+
+    def optimise(self, *, progress: Progress = silent) -> None:
         """Compact files after many additions, and build an index if the table is too large for exact search.
 
         An index is rebuilt when the table has doubled: its partitions suit the new rows less.
@@ -282,8 +325,15 @@ class VectorTable:
         progress("compacting files", 0)
         self.compact()
         index = self.index
-        if len(self) > exact_up_to and (index is None or len(self) >= 2 * index.rows):
-            self.build_index(recall=recall, progress=progress)
+        if len(self) > EXACT_UP_TO and (index is None or len(self) >= 2 * index.rows):
+            self.build_index(progress=progress)
+
+
+def _values(column: "pa.ChunkedArray") -> Sequence[Any]:
+    """Return the values of a column; vectors as arrays."""
+    import pyarrow as pa
+
+    return list(as_matrix(column) if pa.types.is_fixed_size_list(column.type) else column.to_pylist())
 
 
 def _open_table(uri: str, name: str, storage: Mapping[str, str] | None, schema: "pa.Schema | None") -> Any:

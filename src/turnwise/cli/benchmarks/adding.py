@@ -17,7 +17,7 @@ import numpy as np
 
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentPair
-from turnwise.assist.intents.model import HeadChoice
+from turnwise.assist.intents.heads import HeadChoice
 from turnwise.assist.intents.storage import IntentFolder, read_examples
 from turnwise.cli.benchmarks.common import time_call
 from turnwise.cli.benchmarks.serving import running_server, serve_command

@@ -5,10 +5,8 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from pydantic import Field
 
-from turnwise.assist.conversations.conversations import Conversations
-from turnwise.assist.conversations.titles import conversation_title
-from turnwise.assist.responses.answers import Answer
-from turnwise.assist.responses.responder import Responder
+from turnwise.assist.conversations.conversations import Conversations, conversation_title
+from turnwise.assist.responses.responder import Answer, Responder
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import SearchError
 from turnwise.serve.errors import ServiceError, configured, error_responses

@@ -168,7 +168,5 @@ def _label_state(labelling: Labelling) -> dict[str, Any]:
         "groups": labelling.row_groups.tolist(),
         "labels": labelling.labels(),
         "clusters": labelling.groups,
-        "changes": labelling.change_count,
-        "can_undo": labelling.can_undo,
-        "can_redo": labelling.can_redo,
+        **labelling.history,
     }

@@ -1,0 +1,260 @@
+"""How a classifier ranks intents: by similarity to their examples, or by a logistic regression; and which it chooses.
+
+How similar a text is to an intent has to be comparable whether the intent has two examples or a thousand. A text q is
+compared with the examples v of an intent by 2 q·v - d(v), where d(v), the density of v, is the mean cosine of v with
+the other examples of its intent: the expected score of another example is then the same for a dense and for a
+spread-out intent. The similarity is the mean over all examples, or over the k highest. Over all examples it equals
+1 - |q - c|², the squared distance from the centroid c, with |c|² estimated without the bias of few examples: the plain
+mean of n unit vectors has a squared length that is too large by (1 - r) / n (r: their mean cosine), so that intents
+with few examples would seem too far away.
+
+A density d(v) is estimated from few cosines. So the mean density of all examples is added as one more; it is the only
+estimate for an intent with a single example.
+
+The heads differ only in how they rank intents: abstention is by similarity with either. So the head is chosen by the
+accuracy of the first intent, in cross-validation on the examples: both heads predict the same left-out examples.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from turnwise.assist.intents.examples import Indices, IntentExamples, Scores
+from turnwise.assist.intents.numerics import fit_logistic
+from turnwise.core.errors import IntentError
+from turnwise.core.types import Vectors
+
+Flags = npt.NDArray[np.bool_]
+
+HeadName = Literal["prototypes", "neighbours", "logistic"]
+
+#: A head, or 'auto': it is chosen by cross-validation when a classifier is fitted.
+HeadChoice = Literal["auto", "prototypes", "neighbours", "logistic"]
+
+#: Folds of cross-validation, where leaving out single examples would take too long.
+FOLDS = 5
+
+#: Inverse regularisation of the logistic head; best of 1, 10 and 100 with five examples per intent of CLINC150.
+_INVERSE_REGULARISATION = 10.0
+
+#: Cosines that are held in memory at once.
+_BLOCK = 2**23
+
+#: Tolerance for single-precision rounding in a cosine.
+_COSINE_TOLERANCE = 1e-6
+
+#: The density that is assumed where no intent has two examples.
+_DEFAULT_DENSITY = 0.5
+
+
+#: The heads that are compared; the second is chosen unless the first is clearly better.
+COMPARED_HEADS: tuple[HeadName, HeadName] = ("neighbours", "logistic")
+
+#: With fewer examples per intent on average, cross-validation says little, and `neighbours` is used.
+MIN_EXAMPLES_PER_INTENT = 3
+
+#: Folds are evaluated until this many examples have been predicted.
+_ENOUGH_PREDICTIONS = 2_000
+
+
+# ---- similarity
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityScorer:
+    """Scores texts by their similarity to the examples of each intent.
+
+    An example's neighbours are the other examples of its intent, or the k nearest of them.
+    """
+
+    vectors: Vectors  # normalised (examples, dimensions), sorted by intent
+    starts: Indices  # the first row of each intent, and the number of rows at the end
+    k: int | None  # how many of the most similar examples of an intent are averaged; None: all
+    neighbour_sums: Scores  # the sum of each example's cosines with its neighbours
+    neighbour_counts: Indices  # the number of its neighbours
+    lowest: Scores  # the lowest of these cosines; -inf if all other examples of the intent are neighbours
+    following: Scores  # the next lower cosine, of the example that would replace a removed neighbour; 0 if none
+    mean_density: float  # of all examples
+
+    @classmethod
+    def fit(cls, vectors: Vectors, labels: Indices, k: int | None) -> "SimilarityScorer":
+        """Compute the densities of examples; labels are sorted and cover 0 to their maximum."""
+        starts = np.searchsorted(labels, np.arange(labels[-1] + 2)).astype(np.int64)
+        statistics = [_neighbour_statistics(vectors[first:last], k) for first, last in pairwise(starts)]
+        sums, counts, lowest, following = (np.concatenate(parts) for parts in zip(*statistics, strict=True))
+        has_neighbours = counts > 0
+        densities = sums[has_neighbours] / counts[has_neighbours]
+        mean_density = float(densities.mean()) if len(densities) else _DEFAULT_DENSITY
+        return cls(vectors, starts, k, sums, counts, lowest, following, mean_density)
+
+    def score(self, queries: Vectors) -> Scores:
+        """Return the similarity of normalised vectors to each intent (queries, intents)."""
+        scores = np.empty((len(queries), len(self.starts) - 1))
+        densities = (self.neighbour_sums + self.mean_density) / (self.neighbour_counts + 1)
+        block = max(1, _BLOCK // len(self.vectors))
+        for start in range(0, len(queries), block):
+            terms = 2 * (queries[start : start + block] @ self.vectors.T).astype(np.float64) - densities
+            for intent, (first, last) in enumerate(pairwise(self.starts)):
+                scores[start : start + block, intent] = _mean_of_highest(terms[:, first:last], self.k)
+        return scores
+
+    def score_left_out(self, rows: Indices) -> Scores:
+        """Return the similarity of examples to each intent as if each were not an example itself (rows, intents).
+
+        The similarity to its own intent is NaN if an example is the only one of it.
+        """
+        scores = self.score(self.vectors[rows])
+        intents = np.searchsorted(self.starts, rows, "right") - 1
+        for intent in np.unique(intents):
+            first, last = self.starts[intent : intent + 2]
+            members = np.flatnonzero(intents == intent)
+            block = max(1, _BLOCK // (last - first))
+            for start in range(0, len(members), block):
+                some = members[start : start + block]
+                scores[some, intent] = self._score_without(first, last, rows[some] - first)
+        return scores
+
+    def _score_without(self, first: int, last: int, left_out: Indices) -> Scores:
+        """Return the similarity of some of an intent's examples to the others of the intent."""
+        if last - first == 1:
+            return np.full(len(left_out), np.nan)
+        members, own = self.vectors[first:last], slice(first, last)
+        cosines = (members[left_out] @ members.T).astype(np.float64)
+        was_neighbour = cosines >= self.lowest[own] - _COSINE_TOLERANCE
+        sums = self.neighbour_sums[own]
+        sums = np.where(was_neighbour, sums - cosines + self.following[own], sums)
+        # where all others are neighbours, none takes the place of the one that is left out
+        counts = self.neighbour_counts[own] - np.isneginf(self.lowest[own])
+        terms = 2 * cosines - (sums + self.mean_density) / (counts + 1)
+        terms[np.arange(len(left_out)), left_out] = -np.inf
+        others = last - first - 1
+        return _mean_of_highest(-np.partition(-terms, others - 1, axis=1)[:, :others], self.k)
+
+
+def _neighbour_statistics(members: Vectors, k: int | None) -> tuple[Scores, Indices, Scores, Scores]:
+    """Return neighbour sums, neighbour counts, lowest and following cosines of an intent's examples."""
+    others = len(members) - 1
+    count = others if k is None else min(k, others)
+    sums, lowest, following = np.zeros(len(members)), np.full(len(members), -np.inf), np.zeros(len(members))
+    block = max(1, _BLOCK // len(members))
+    for start in range(0, len(members) if count else 0, block):
+        some = slice(start, min(start + block, len(members)))
+        cosines = (members[some] @ members.T).astype(np.float64)
+        cosines[np.arange(len(cosines)), np.arange(some.start, some.stop)] = -np.inf
+        if count == others:
+            sums[some] = np.where(np.isfinite(cosines), cosines, 0).sum(1)
+            continue
+        highest = -np.partition(-cosines, (count - 1, count), axis=1)[:, : count + 1]
+        sums[some], lowest[some], following[some] = highest[:, :-1].sum(1), highest[:, -2], highest[:, -1]
+    return sums, np.full(len(members), count, np.int64), lowest, following
+
+
+def _mean_of_highest(terms: Scores, k: int | None) -> Scores:
+    """Return the mean of the k highest values of each row."""
+    if k is None or k >= terms.shape[1]:
+        return np.asarray(terms.mean(1))
+    return np.asarray(-np.partition(-terms, k - 1, axis=1)[:, :k].mean(1))
+
+
+# ---- the logistic head
+
+
+@dataclass(frozen=True, slots=True)
+class LogisticHead:
+    """A logistic regression over vectors: weights (intents, dimensions) and bias (intents)."""
+
+    weights: Vectors
+    bias: Vectors
+
+    @classmethod
+    def fit(cls, vectors: Vectors, labels: Indices) -> "LogisticHead":
+        """Fit on examples of at least two intents."""
+        weights, bias = fit_logistic(vectors, labels, _INVERSE_REGULARISATION)
+        return cls(weights.astype(np.float32), bias.astype(np.float32))
+
+    def logits(self, queries: Vectors) -> Scores:
+        """Return the logit of each intent (queries, intents)."""
+        return (queries @ self.weights.T + self.bias).astype(np.float64)
+
+
+def check_logistic(intents: int) -> None:
+    """Raise IntentError if there are too few intents for a logistic head."""
+    if intents < 2:
+        raise IntentError("the logistic head needs at least two intents: add another, or use prototypes")
+
+
+def assign_folds(labels: Indices, folds: int, seed: int) -> Indices:
+    """Return the fold of each example: those of an intent are spread evenly; -1 for the only example of an intent."""
+    random = np.random.default_rng(seed)
+    fold_of = np.full(len(labels), -1, np.int64)
+    for label in np.unique(labels):
+        members = random.permutation(np.flatnonzero(labels == label))
+        if len(members) > 1:
+            fold_of[members] = np.arange(len(members)) % folds
+    return fold_of
+
+
+def cross_validated_logits(vectors: Vectors, labels: Indices, fold_of: Indices) -> Scores:
+    """Return the logits of examples by regressions on the other folds; NaN where the fold is -1."""
+    logits = np.full((len(vectors), int(labels.max()) + 1), np.nan)
+    for fold in np.unique(fold_of[fold_of >= 0]):
+        left_out = fold_of == fold
+        logits[left_out] = LogisticHead.fit(vectors[~left_out], labels[~left_out]).logits(vectors[left_out])
+    return logits
+
+
+# ---- choosing a head
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSelection:
+    """Which head was chosen, and why."""
+
+    head: HeadName
+    reason: str  # in one sentence
+    accuracy: Mapping[str, float]  # of each head in cross-validation; empty if there was none
+    evaluated: int  # the number of examples that were predicted
+
+
+def select_head(examples: IntentExamples, neighbours: int, seed: int) -> HeadSelection:
+    """Choose the head for examples; equal examples and seeds give the same choice."""
+    default = selection_without_evaluation(examples)
+    if default is not None:
+        return default
+    correct: dict[str, list[Flags]] = {head: [] for head in COMPARED_HEADS}
+    vectors, labels, fold_of = examples.in_scope_vectors, examples.labels, assign_folds(examples.labels, FOLDS, seed)
+    for fold in range(FOLDS):
+        left_out = fold_of == fold
+        if left_out.any() and sum(map(len, correct["logistic"])) < _ENOUGH_PREDICTIONS:
+            seen, truth = (vectors[~left_out], labels[~left_out]), labels[left_out]
+            by_similarity = SimilarityScorer.fit(*seen, neighbours).score(vectors[left_out])
+            correct["neighbours"].append(by_similarity.argmax(1) == truth)
+            correct["logistic"].append(LogisticHead.fit(*seen).logits(vectors[left_out]).argmax(1) == truth)
+    return choose_head({head: np.concatenate(parts) for head, parts in correct.items()})
+
+
+def selection_without_evaluation(examples: IntentExamples) -> HeadSelection | None:
+    """Return the default head if there are too few examples for cross-validation; None if there are enough."""
+    intents, count = len(examples.classes), len(examples.labels)
+    if intents < 2:
+        reason = "there is one intent"
+    elif count < MIN_EXAMPLES_PER_INTENT * intents:
+        reason = f"there are fewer than {MIN_EXAMPLES_PER_INTENT} examples per intent on average"
+    else:
+        return None
+    return HeadSelection("neighbours", f"the default, because {reason}", {}, 0)
+
+
+def choose_head(correct: Mapping[str, Flags]) -> HeadSelection:
+    """Choose between `COMPARED_HEADS`, given which examples each predicts correctly."""
+    first, second = (correct[head] for head in COMPARED_HEADS)
+    # the standard deviation of a paired difference of counts is the root of the number of examples that differ
+    margin = float(np.sqrt((first != second).sum()))
+    head = COMPARED_HEADS[0] if first.sum() - second.sum() > margin else COMPARED_HEADS[1]
+    accuracy = {name: float(flags.mean()) for name, flags in correct.items()}
+    scores = ", ".join(f"{name} {value:.1%}" for name, value in accuracy.items())
+    return HeadSelection(head, f"chosen by cross-validation on {len(first):,} examples: {scores}", accuracy, len(first))
