@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnwise.assist.conversations.conversations import Conversations
+from turnwise.assist.conversations import Conversations
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import MapComparison, MapUtterance, UtteranceMap

@@ -17,7 +17,7 @@ from torch import nn
 from tests.helpers import HANG_SECONDS
 from tests.helpers.processes import start_command
 from turnwise import Encoder
-from turnwise.assist.conversations.conversations import Conversations
+from turnwise.assist.conversations import Conversations
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import MapUtterance, UtteranceMap

@@ -8,7 +8,7 @@ from torch import manual_seed, nn
 
 from tests.helpers.served import is_error, served
 from turnwise import Encoder
-from turnwise.assist.conversations.conversations import Conversations
+from turnwise.assist.conversations import Conversations
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Turn
 from turnwise.corpus.synthetic.sample import sample_dialogues
@@ -120,7 +120,7 @@ def test_get_dialogue(client: TestClient, place: Path, tiny_folder) -> None:
 
 
 def test_clusters(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    from turnwise.assist.conversations.conversations import ConversationCluster, ConversationClustering
+    from turnwise.assist.conversations import ConversationCluster, ConversationClustering
 
     clusters = [ConversationCluster(0, "hotel, room", ("hotel", "room"), 7, ("a", "b"), ("A", "B"))]
     monkeypatch.setattr(Conversations, "cluster", lambda self: ConversationClustering(clusters, []))

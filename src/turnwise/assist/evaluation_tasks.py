@@ -16,7 +16,7 @@ from turnwise.assist.responses.selector import Selector
 from turnwise.core.errors import DatasetError
 from turnwise.core.plots import line_chart
 from turnwise.core.progress import Progress, silent
-from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
+from turnwise.core.types import SupportsEncode, SupportsScore
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import candidate_datasets
 from turnwise.evaluation.datasets.intents import IntentData, out_of_scope_datasets
@@ -48,6 +48,9 @@ CLASSIFIERS: Mapping[str, Mapping[str, Any]] = {
     "logistic": {"head": "logistic"},
 }
 
+#: Examples per intent.
+_SHOTS = 5
+
 #: The classifier compared with DSE's thresholds and fitted with out-of-scope examples.
 _COMPARED_CLASSIFIER = "neighbours"
 
@@ -76,23 +79,10 @@ class _Decisions:
     rejected: Flags  # whether an utterance is rejected as out of scope
 
 
-@dataclass(frozen=True, slots=True)
-class _FewShotSample:
-    """The examples sampled with one seed, and the test utterances."""
-
-    texts: Sequence[str]
-    intents: Sequence[str]
-    vectors: Vectors
-    test_texts: Sequence[str]
-    test_intents: Sequence[str]
-    test_vectors: Vectors
-
-
 def evaluate_abstention(
     encoder: SupportsEncode,
     data: IntentData,
     *,
-    shots: Sequence[int] = (5,),
     seeds: int = SEEDS,
     false_rejection: float = 0.05,
     classifiers: Mapping[str, Mapping[str, Any]] = CLASSIFIERS,
@@ -101,15 +91,12 @@ def evaluate_abstention(
     """Measure the false rejection rate and DSE's out-of-scope metrics of intent classifiers (settings by name).
 
     For each seed, k utterances per intent are sampled as for few-shot intents. The classifier is fitted and calibrated
-    on these alone: it sees neither a validation nor a test utterance. Then it decides on all test utterances, in scope
-    and out of scope. Where a data set has out-of-scope training utterances, one classifier is also calibrated with
-    them.
+    on these alone; where a data set has out-of-scope training utterances, one classifier also with them. Then it
+    decides on all test utterances, in scope and out of scope.
 
-    The classifier is compared with DSE's two thresholds (the mean, and the mean minus the standard deviation, of the
-    test utterances' highest similarities). These reject more than a user would request, so out-of-scope recall is
-    also compared at equal false rejection rates: DSE's similarity with its threshold moved until it rejects as many
-    in-scope utterances as the classifier, and the classifier's threshold moved to the rates of DSE's thresholds. Moving
-    a threshold uses the labels of the test set: it compares scores and is no way to choose a threshold.
+    DSE's two thresholds reject more than a user would request, so out-of-scope recall is also compared at equal false
+    rejection rates, with DSE's or the classifier's threshold moved. Moving a threshold uses the labels of the test set:
+    it compares scores and is no way to choose a threshold.
     """
     if not data.out_of_scope.test:
         raise DatasetError(f"{data.name} has no out-of-scope utterances: take a data set with some, such as clinc150")
@@ -122,69 +109,46 @@ def evaluate_abstention(
     classes, truth = number_intents(data.train, data.test)
     options: dict[str, Any] = {"false_rejection": false_rejection, "max_length": INTENT_MAX_LENGTH}
     models = {name: IntentClassifier(encoder, **options, **settings) for name, settings in classifiers.items()}
-    samples = sample_few_shot_runs(labels, shots, seeds)
-    outcomes: list[Outcome] = []
-    for number, count in enumerate(shots):
-        runs: dict[str, list[_Decisions]] = defaultdict(list)
-        for seed in range(seeds):
-            progress(f"abstaining on {data.name}", number * seeds + seed, len(shots) * seeds)
-            support, _ = samples[count, seed]
-            sample = _FewShotSample(
-                texts=[train_texts[row] for row in support],
-                intents=[labels[row] for row in support],
-                vectors=vectors[rows[support]],
-                test_texts=test_texts,
-                test_intents=[utterance.intent for utterance in data.test],
-                test_vectors=vectors[rows[len(train_texts) :]],
-            )
-            prototypes = compute_prototypes(sample.vectors, classes[support], classes.max() + 1)
-            similarities = sample.test_vectors @ prototypes.T
-            correct = is_highest(similarities[: len(truth)], truth)
-            by_setting = _decide_all(sample, data.out_of_scope.train, similarities.max(1), correct, models)
-            for setting, decisions in by_setting.items():
-                runs[f"{count}-shot {setting}"].append(decisions)
-        for setting, runs_of_setting in runs.items():
-            outcomes += _abstention_outcomes(data.name, setting, runs_of_setting)
-    return outcomes
+    samples = sample_few_shot_runs(labels, (_SHOTS,), seeds)
+    test_vectors = vectors[rows[len(train_texts) :]]
 
+    def classify(
+        classifier: IntentClassifier, support: npt.NDArray[np.int64], out_of_scope: Sequence[str] = ()
+    ) -> tuple[_Decisions, Scores]:
+        """Fit a classifier on some utterances, and return its decisions and the scores of its best guesses."""
+        texts, intents = [train_texts[row] for row in support], [labels[row] for row in support]
+        classifier.fit(texts, intents, out_of_scope=out_of_scope, vectors=vectors[rows[support]])
+        decisions = classifier.decide(test_texts, neighbours=0, vectors=test_vectors)
+        pairs = zip(decisions, data.test, strict=False)
+        is_correct = np.array([decision.ranked[0].intent == utterance.intent for decision, utterance in pairs])
+        rejected = np.array([decision.abstained for decision in decisions])
+        return _Decisions(is_correct, rejected), np.array([decision.score for decision in decisions])
 
-def _decide_all(
-    sample: _FewShotSample,
-    out_of_scope: Sequence[str],
-    similarities: npt.NDArray[np.floating],
-    correct: Flags,
-    classifiers: Mapping[str, IntentClassifier],
-) -> dict[str, _Decisions]:
-    """Return the decisions on one sample by setting; `similarities` and `correct` are those of the prototypes."""
-    by_setting = {}
-    for name, classifier in classifiers.items():
-        requested = f"{name}, {classifier.false_rejection:.0%} named"
-        ours, scores = _classify(classifier, sample)
-        by_setting[requested] = ours
-        if name != _COMPARED_CLASSIFIER:
-            continue
-        moved = _Decisions(correct, _reject_equally_many(similarities, ours))
-        by_setting[f"DSE's similarity, moved to the false rejection of {name}"] = moved
-        for paper_name, threshold in paper_thresholds(similarities).items():
-            theirs = _Decisions(correct, similarities < threshold)
-            by_setting[f"DSE's threshold {paper_name}"] = theirs
-            moved = _Decisions(ours.correct, _reject_equally_many(scores, theirs))
-            by_setting[f"{name}, moved to the false rejection of DSE's {paper_name}"] = moved
-        if out_of_scope:
-            by_setting[f"{requested}, with out-of-scope examples"], _ = _classify(classifier, sample, out_of_scope)
-    return by_setting
-
-
-def _classify(
-    classifier: IntentClassifier, sample: _FewShotSample, out_of_scope: Sequence[str] = ()
-) -> tuple[_Decisions, npt.NDArray[np.float64]]:
-    """Fit a classifier on a sample, and return its decisions and the scores of its best guesses."""
-    classifier.fit(sample.texts, sample.intents, out_of_scope=out_of_scope, vectors=sample.vectors)
-    decisions = classifier.decide(sample.test_texts, neighbours=0, vectors=sample.test_vectors)
-    guesses = [decision.ranked[0].intent for decision in decisions[: len(sample.test_intents)]]
-    correct = np.array(guesses) == np.array(sample.test_intents)
-    rejected = np.array([decision.abstained for decision in decisions])
-    return _Decisions(correct, rejected), np.array([decision.score for decision in decisions])
+    runs: dict[str, list[_Decisions]] = defaultdict(list)
+    for seed in range(seeds):
+        progress(f"abstaining on {data.name}", seed, seeds)
+        support, _ = samples[_SHOTS, seed]
+        prototypes = compute_prototypes(vectors[rows[support]], classes[support], classes.max() + 1)
+        cosines = test_vectors @ prototypes.T
+        correct, similarities = is_highest(cosines[: len(truth)], truth), cosines.max(1)
+        for name, classifier in models.items():
+            requested = f"{name}, {false_rejection:.0%} named"
+            ours, scores = classify(classifier, support)
+            runs[requested].append(ours)
+            if name != _COMPARED_CLASSIFIER:
+                continue
+            moved = _Decisions(correct, _reject_equally_many(similarities, ours))
+            runs[f"DSE's similarity, moved to the false rejection of {name}"].append(moved)
+            for paper_name, threshold in paper_thresholds(similarities).items():
+                theirs = _Decisions(correct, similarities < threshold)
+                runs[f"DSE's threshold {paper_name}"].append(theirs)
+                moved = _Decisions(ours.correct, _reject_equally_many(scores, theirs))
+                runs[f"{name}, moved to the false rejection of DSE's {paper_name}"].append(moved)
+            if data.out_of_scope.train:
+                helped, _ = classify(classifier, support, data.out_of_scope.train)
+                runs[f"{requested}, with out-of-scope examples"].append(helped)
+    outcomes = (_abstention_outcomes(data.name, f"{_SHOTS}-shot {name}", each) for name, each in runs.items())
+    return [outcome for each in outcomes for outcome in each]
 
 
 def _reject_equally_many(scores: npt.NDArray[np.floating], reference: _Decisions) -> Flags:
@@ -217,7 +181,6 @@ def evaluate_selection(
     *,
     depths: Sequence[int] = DEPTHS,
     max_contexts: int = MAX_CONTEXTS,
-    max_length: int = RESPONSE_MAX_LENGTH,
     seed: int = 0,
     progress: Progress = silent,
 ) -> list[Outcome]:
@@ -232,11 +195,10 @@ def evaluate_selection(
     - retrieved: how often a correct response is among the k, an upper bound for every re-ranker.
 
     Top-1 and MRR are also given for the similarity alone. Times in milliseconds per context are measured over blocks of
-    contexts; retrieving includes encoding the contexts but not the pool. Where there are more than `max_contexts`, they
-    are sampled. `max_length` is the encoder's; a re-ranker has its own.
+    contexts; retrieving includes encoding the contexts but not the pool. More than `max_contexts` are sampled.
     """
     answerable = with_answers(examples, dataset)
-    selector = Selector(encoder, reranker, max_length=max_length)
+    selector = Selector(encoder, reranker, max_length=RESPONSE_MAX_LENGTH)
     selector.index([text for example in answerable for text in example.positives], progress=progress)
     pool = len(selector)
     if pool < 2:

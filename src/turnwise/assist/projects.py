@@ -4,14 +4,16 @@ Vectors are cached in the project's folder `.vectors`: after an interruption, an
 is encoded. `.built.json` says from which store each part was made.
 """
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from turnwise.assist.conversations.conversations import Conversations
+from turnwise.assist.conversations import Conversations
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.map.page import write_map
 from turnwise.assist.map.utterance_map import DESCRIPTION as MAP_DESCRIPTION
@@ -54,13 +56,12 @@ def add_log(
     """Import a log into a project, cleaned by the project's steps; conversations that are there already are updated."""
     masking = masking_of(project)
     folder = project.part("store")
-    if not is_store(folder):
-        first = import_corpus(reader, path, folder, steps=project.steps, masking=masking, progress=progress, **options)
-        return LogAddition(first.manifest, None)
-    incoming = project.folder / _IMPORTING
-    newer = import_corpus(reader, path, incoming, steps=project.steps, masking=masking, progress=progress, **options)
+    target = project.folder / _IMPORTING if is_store(folder) else folder
+    newer = import_corpus(reader, path, target, steps=project.steps, masking=masking, progress=progress, **options)
+    if target == folder:
+        return LogAddition(newer.manifest, None)
     addition = LogAddition(newer.manifest, _add(project, newer))
-    shutil.rmtree(incoming)
+    shutil.rmtree(target)
     return addition
 
 
@@ -103,8 +104,8 @@ class ProjectBuilder:
         """Make what is missing or out of date; return the parts that were made."""
         steps: dict[Part, Callable[[], None]] = {"map": self._make_map}
         if SYSTEM in self._speakers:
-            steps["responses"] = self._index_responses
-        steps["conversations"] = self._index_conversations
+            steps["responses"] = partial(self._index, "responses")
+        steps["conversations"] = partial(self._index, "conversations")
         path = self._project.folder / _BUILT
         built = read_json(path) if path.exists() else {}
         made: list[Part] = []
@@ -124,9 +125,8 @@ class ProjectBuilder:
         """Make the map, of what users say, and put it in the place of the earlier one, whose labels are copied."""
         folder, new = self._project.part("map"), self._project.folder / _NEW_MAP
         shutil.rmtree(new, ignore_errors=True)
-        has_earlier = (folder / MAP_DESCRIPTION).is_file()
-        earlier = UtteranceMap.load(folder) if has_earlier else None
-        if earlier is not None and not earlier.identity().matches(self._encoder):
+        earlier = UtteranceMap.load(folder) if (folder / MAP_DESCRIPTION).is_file() else None
+        if earlier is not None and (len(earlier) < 2 or not earlier.identity().matches(self._encoder)):
             earlier = None
         write_map(
             self._encoder,
@@ -135,33 +135,23 @@ class ProjectBuilder:
             title=self._project.folder.name,
             speakers=[USER] if USER in self._speakers else None,
             model=self._project.model,
-            earlier=earlier if earlier is not None and len(earlier) > 1 else None,
+            earlier=earlier,
             progress=self._progress,
         )
         if (folder / JOURNAL).exists():
             with Labelling.open(folder) as before, Labelling.open(new) as labelling:
                 if any(label is not None for label in before.labels()):
                     labelling.copy_labels(before)
-        if folder.exists():
-            self._retire_map(folder, new)
-        new.replace(folder)
-
-    def _retire_map(self, folder: Path, new: Path) -> None:
-        """Move classifiers of the earlier map to the new one; keep the earlier one, as map-1, map-2, …, if labelled."""
         for classifier in [path for path in folder.glob("intents*") if path.is_dir()]:
             shutil.copytree(classifier, new / classifier.name)
-        if not (folder / JOURNAL).exists():
+        if (folder / JOURNAL).exists():  # a labelled map is kept, as map-1, map-2, …
+            names = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(1))
+            folder.replace(next(archive for archive in names if not archive.exists()))
+        elif folder.exists():
             shutil.rmtree(folder)
-            return
-        number = 1
-        while (archive := folder.with_name(f"{folder.name}-{number}")).exists():
-            number += 1
-        folder.replace(archive)
+        new.replace(folder)
 
-    def _index_responses(self) -> None:
-        responder = Responder.open(self._project.part("responses"), self._encoder)
-        responder.index(self._corpus, total=len(self._corpus), progress=self._progress)
-
-    def _index_conversations(self) -> None:
-        conversations = Conversations.open(self._project.part("conversations"), self._encoder)
-        conversations.index(self._corpus, total=len(self._corpus), progress=self._progress)
+    def _index(self, part: Literal["responses", "conversations"]) -> None:
+        kind = Responder if part == "responses" else Conversations
+        index = kind.open(self._project.part(part), self._encoder)
+        index.index(self._corpus, total=len(self._corpus), progress=self._progress)

@@ -15,7 +15,7 @@ from turnwise.cli.project import model_or_default, project_command, project_part
 from turnwise.core.imports import require
 
 if TYPE_CHECKING:
-    from turnwise.assist.conversations.conversations import Conversations
+    from turnwise.assist.conversations import Conversations
 
 conversations_app = command_group("Find similar conversations, and cluster conversations.")
 
@@ -45,7 +45,7 @@ def index_command(
     require("pyarrow", "lancedb", extra="serve")
     folder = out or str(project_part("conversations", "--out"))
     corpus = turnwise.read_corpus(*stores, splits=split or None)
-    from turnwise.assist.conversations.conversations import Conversations
+    from turnwise.assist.conversations import Conversations
 
     with progress_bar() as progress:
         progress("loading the encoder", 0)
@@ -138,7 +138,7 @@ def clusters_command(
 
 def _open(table: str, model: str | None) -> "Conversations":
     require("pyarrow", "lancedb", extra="serve")
-    from turnwise.assist.conversations.conversations import TABLE, Conversations
+    from turnwise.assist.conversations import TABLE, Conversations
     from turnwise.assist.search.table import VectorTable
     from turnwise.core.errors import SearchError
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.assist.conversations.conversations import Conversations
+from turnwise.assist.conversations import Conversations
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.classifier_files import stored_encoder
 from turnwise.assist.intents.storage import IntentFolder

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from turnwise.assist.conversations.conversations import ConversationCluster
+from turnwise.assist.conversations import ConversationCluster
 from turnwise.assist.intents.decision import Decision
 from turnwise.assist.labelling.labelling import LabelGroup, Question
 from turnwise.assist.responses.responder import Suggestion

@@ -126,11 +126,12 @@ def test_novelty_threshold_comes_from_the_earlier_texts() -> None:
         TopicEncoder().encode(texts_about("parcel", 20, 500) + texts_about("doctor", 5)),
         TopicEncoder().encode(OLD),
     )
-    novelty = detect_novelty(vectors, old)
+    nearest, threshold, new = detect_novelty(vectors, old)
+    similarity = nearest.similarities[:, 0]
     among = np.sort(old.astype(np.float64) @ old.T, 1)[:, -2]
-    assert novelty.threshold == pytest.approx(np.quantile(among, 0.01), abs=1e-6)
-    assert np.allclose(novelty.similarity, (vectors.astype(np.float64) @ old.T).max(1))
-    assert (novelty.new == (novelty.similarity < novelty.threshold)).all() and novelty.new[20:].all()
+    assert threshold == pytest.approx(np.quantile(among, 0.01), abs=1e-6)
+    assert np.allclose(similarity, (vectors.astype(np.float64) @ old.T).max(1))
+    assert (new == (similarity < threshold)).all() and new[20:].all()
 
 
 def test_saved_map_is_restored(earlier: UtteranceMap, later: UtteranceMap, tmp_path: Path) -> None:

@@ -185,8 +185,8 @@ def test_neighbours_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> 
         (["hello"], 0, 0, "top 0 and k 0"),
         (["hello"], 3, 0, "between 1 and k, got top 0 and k 3"),
         (["hello"], 3, 4, "got top 4 and k 3"),
-        ([], 3, 1, "conversation 0 has no turn"),
-        ("hello", 3, 1, "conversation 0 is a single text"),
+        ([], 3, 1, "conversation 0 must be a list"),
+        ("hello", 3, 1, "conversation 0 must be a list"),
     ],
 )
 def test_invalid_selections(context: Any, k: int, top: int, message: str) -> None:
@@ -201,8 +201,6 @@ def test_invalid_indexing() -> None:
         indexed(None, []).select(["hello"])
     with pytest.raises(SearchError, match="give a single one as"):
         indexed(None, "hello")
-    with pytest.raises(SearchError, match="k must be at least 1"):
-        indexed(None).retrieve_all(CONTEXTS, 0)
 
 
 def test_vectors_that_are_not_finite() -> None:

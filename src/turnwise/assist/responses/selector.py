@@ -94,30 +94,25 @@ class Selector:
             raise SearchError(f"top must be between 1 and k, got top {top} and k {k}")
         retrieved = self.retrieve_all(contexts, k)
         scores = [None] * len(contexts) if self.reranker is None else self.score_all(contexts, retrieved.rows)
-        selected = []
-        for rows, similarities, row_scores in zip(retrieved.rows, retrieved.similarities, scores, strict=True):
+        selected: list[list[SelectedResponse]] = [[] for _ in contexts]
+        for number, row_scores in enumerate(scores):
+            rows, similarities = retrieved.rows[number], retrieved.similarities[number].tolist()
             # Ties stay in the order of similarity; NaN comes last.
             order = range(len(rows)) if row_scores is None else np.argsort(-row_scores, kind="stable")
-            best = []
             for place in order[:top]:
-                row, score = rows[place], None if row_scores is None else float(row_scores[place])
-                similarity = float(similarities[place])
-                best.append(SelectedResponse(self._positions[row], self._responses[row], similarity, score))
-            selected.append(best)
+                score = None if row_scores is None else float(row_scores[place])
+                response = self._positions[rows[place]], self._responses[rows[place]]
+                selected[number].append(SelectedResponse(*response, similarities[place], score))
         return selected
 
     def retrieve_all(self, contexts: Sequence[Context], k: int) -> Neighbours:
         """Return the first stage's result: the k nearest responses of each conversation; ties in the indexed order."""
         if not self._responses:
             raise SearchError("nothing is indexed: call `index` with the responses first")
-        if k < 1:
-            raise SearchError(f"k must be at least 1, got {k}")
         inputs: list[Any] = []
         for number, context in enumerate(contexts):
-            if isinstance(context, str):
-                raise SearchError(f"conversation {number} is a single text: give it as a list of turns, [text]")
-            if not len(context):
-                raise SearchError(f"conversation {number} has no turn to respond to")
+            if isinstance(context, str) or not len(context):
+                raise SearchError(f"conversation {number} must be a list with at least one turn")
             inputs.append(as_turns(context if self.context == "history" else context[-1:]) or "")
         return nearest_neighbours(self._encode(inputs), self._vectors, k)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from pydantic import Field
 
-from turnwise.assist.conversations.conversations import Conversations, conversation_title
+from turnwise.assist.conversations import Conversations, conversation_title
 from turnwise.assist.responses.responder import Answer, Responder
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import SearchError

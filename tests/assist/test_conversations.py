@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.helpers.bag_of_words import SIZE, BagOfWords
 from tests.helpers.topic_dialogues import dialogues, topic
-from turnwise.assist.conversations import conversations as module
-from turnwise.assist.conversations.conversations import (
+from turnwise.assist import conversations as module
+from turnwise.assist.conversations import (
     Conversations,
     TurnStatistics,
     conversation_title,
@@ -264,7 +264,7 @@ _INDEXES = """
 import sys
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.topic_dialogues import dialogues
-from turnwise.assist.conversations import conversations as module
+from turnwise.assist import conversations as module
 module.BATCH = 8
 conversations = module.Conversations.open(sys.argv[1], BagOfWords())
 print("open", flush=True)
