@@ -86,7 +86,7 @@ class IntentClassifier:
     def clone(self) -> "IntentClassifier":
         """Return a classifier with the same parameters that is not fitted, and shares the encoder.
 
-        Fitting never changes an encoder, and a copy for every fold would take its size in memory each time.
+        A copy of the encoder for every fold would take its size in memory each time.
         """
         return type(self)(**self.get_params())
 
@@ -147,9 +147,8 @@ class IntentClassifier:
                 raise IntentError("vectors cannot be used with tuning, which changes them: leave one of them out")
             self.encoder_: SupportsEncode
             self.head_selection_: HeadSelection | None
-            self.encoder_, self.model_, self.head_selection_ = fit_with_tuning(
-                encoder, pairs, settings, self.tuning, self.max_length, progress
-            )
+            fitted = fit_with_tuning(encoder, pairs, settings, self.tuning, self.max_length, progress)
+            self.encoder_, self.model_, self.head_selection_ = fitted
             return self
         self.encoder_ = encoder
         every = self._encode_missing([text for text, _ in pairs], vectors, len(texts))
@@ -232,9 +231,9 @@ class IntentClassifier:
             return decisions
         segments_of = {row: parts for row, text in enumerate(texts) if len(parts := split_text(text)) > 1}
         segments = [text for parts in segments_of.values() for text in parts.values()]
-        segment_decisions = iter(model.decide(segments, self._encode(segments), neighbours))
+        remaining = iter(model.decide(segments, self._encode(segments), neighbours))
         for row, parts in segments_of.items():
-            candidates = [next(segment_decisions) for _ in parts]
+            candidates = [next(remaining) for _ in parts]
             chosen = best_segmentation(parts, [candidate.score for candidate in candidates])
             decisions[row] = combine_decisions(decisions[row], [candidates[index] for index in chosen])
         return decisions
@@ -271,9 +270,11 @@ class IntentClassifier:
         if vectors is not None:
             vectors = validate_vectors(vectors, len(added))[rows]
         if new:
-            examples = examples.with_added(new, self._encode([text for text, _ in new]) if vectors is None else vectors)
+            vectors = self._encode([text for text, _ in new]) if vectors is None else vectors
+            both = np.concatenate([examples.vectors, vectors])
+            examples = IntentExamples.from_pairs([*examples.pairs, *new], both)
         if len(examples.rows_not_included(removed)) < len(removed):
-            examples = examples.with_removed(removed)
+            examples = examples.without(removed)
         return model if examples is model.examples else model.with_examples(examples)
 
     def examples_of(self, intent: str) -> list[IntentPair]:
@@ -338,11 +339,11 @@ class IntentClassifier:
     def _encode(self, texts: Sequence[str]) -> Vectors:
         if isinstance(texts, str):
             raise IntentError("texts must be a list, got a single string: pass [text]")
+        wrong = next((place for place, text in enumerate(texts) if not isinstance(text, str)), None)
+        if wrong is not None:
+            raise IntentError(f"texts[{wrong}] is {reprlib.repr(texts[wrong])}: every text must be a string")
         if not len(texts):
             return np.empty((0, self.model_.examples.vectors.shape[1] if hasattr(self, "model_") else 0), np.float32)
-        for position, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise IntentError(f"texts[{position}] is {reprlib.repr(text)}: every text must be a string")
         strings = [str(text) for text in texts]
         return validate_vectors(self.encoder_.encode(strings, normalise=True, max_length=self.max_length), len(strings))
 

@@ -95,29 +95,18 @@ def make_decision(
     """Return a decision with its reason, given the ranked intents and the threshold of the best one."""
     best, runner_up = ranked[0], ranked[1] if len(ranked) > 1 else None
     if abstained:
-        reasons = [
-            f"The best candidate, {best.intent}, scores {best.score:.2f}, below the threshold of {threshold:.2f}"
-        ]
+        reason = f"The best candidate, {best.intent}, scores {best.score:.2f}, below the threshold of {threshold:.2f}"
     else:
         minimum = "" if threshold is None else f", threshold {threshold:.2f}"
-        reasons = [f"{best.intent} scores {best.score:.2f} (probability {best.probability:.0%}{minimum})"]
+        reason = f"{best.intent} scores {best.score:.2f} (probability {best.probability:.0%}{minimum})"
         if runner_up is not None:
-            reasons.append(f"next is {runner_up.intent} with {runner_up.score:.2f} ({runner_up.probability:.0%})")
+            reason += f"; next is {runner_up.intent} with {runner_up.score:.2f} ({runner_up.probability:.0%})"
     if nearest:
-        example = nearest[0]
-        quoted = shorten_text(example.text, _QUOTED_LENGTH)
-        reasons.append(f"the most similar example is '{quoted}' of {example.intent} (cosine {example.similarity:.2f})")
+        quoted, example = shorten_text(nearest[0].text, _QUOTED_LENGTH), nearest[0]
+        reason += f"; the most similar example is '{quoted}' of {example.intent} (cosine {example.similarity:.2f})"
+    intent, intents = (None, ()) if abstained else (best.intent, (best.intent,))
     return Decision(
-        text=text,
-        intent=None if abstained else best.intent,
-        score=best.score,
-        threshold=threshold,
-        abstained=abstained,
-        reason="; ".join(reasons) + ".",
-        intents=() if abstained else (best.intent,),
-        runner_up=runner_up,
-        ranked=tuple(ranked),
-        nearest=tuple(nearest),
+        text, intent, best.score, threshold, abstained, f"{reason}.", intents, runner_up, tuple(ranked), tuple(nearest)
     )
 
 

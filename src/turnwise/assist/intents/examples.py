@@ -11,7 +11,7 @@ from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
 from turnwise.core.text import normalise_text
 from turnwise.core.types import Vectors
-from turnwise.corpus.texts.table_files import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, read_rows
+from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES, read_rows
 
 Indices = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
@@ -62,11 +62,7 @@ class IntentExamples:
         keys = {example_key(pair) for pair in self.pairs}
         return [row for row, pair in enumerate(pairs) if example_key(pair) not in keys]
 
-    def with_added(self, pairs: Sequence[IntentPair], vectors: Vectors) -> "IntentExamples":
-        """Return these examples and others."""
-        return IntentExamples.from_pairs([*self.pairs, *pairs], np.concatenate([self.vectors, vectors]))
-
-    def with_removed(self, pairs: Sequence[IntentPair]) -> "IntentExamples":
+    def without(self, pairs: Sequence[IntentPair]) -> "IntentExamples":
         """Return these examples without some; raise IntentError if no in-scope example would be left."""
         removed = {example_key(pair) for pair in pairs}
         rows = [row for row, pair in enumerate(self.pairs) if example_key(pair) not in removed]
@@ -92,9 +88,8 @@ def sort_pairs(pairs: Iterable[IntentPair]) -> list[IntentPair]:
 
 def validate_pairs(texts: Sequence[str], intents: Sequence[str]) -> list[IntentPair]:
     """Return texts with their intents; raise IntentError if the lengths differ or a value is blank or not a string."""
-    for name, values in (("texts", texts), ("intents", intents)):
-        if isinstance(values, str):
-            raise IntentError(f"{name} must be a list, got a single string: pass [{name[:-1]}]")
+    if isinstance(texts, str) or isinstance(intents, str):
+        raise IntentError("texts and intents must be lists, got a single string: pass [text] and [intent]")
     if len(texts) != len(intents):
         raise IntentError(f"got {len(texts):,} texts and {len(intents):,} intents: pass one intent per text")
     for number, (text, intent) in enumerate(zip(texts, intents, strict=True), 1):
@@ -129,11 +124,7 @@ def read_labelled(
     """
     if path.is_dir():
         from turnwise.corpus.storage.corpus import read_corpus
-        from turnwise.corpus.storage.store import is_store
 
-        if not is_store(path):
-            suffixes = ", ".join(TABLE_SUFFIXES)
-            raise IntentError(f"{path} is a directory but not a store: pass a file ({suffixes}) or a store")
         turns = (turn for dialogue in read_corpus(path) for turn in dialogue.turns if turn.speaker in speakers)
         pairs = [(turn.text, turn.intent) for turn in turns if turn.intent]
     else:

@@ -124,8 +124,10 @@ def find_rejected(predictions: IntentPredictions) -> tuple[RejectedText, ...]:
     """Return in-scope texts on which the classifier abstains, lowest scores first."""
     rejected = np.flatnonzero(predictions.in_scope & predictions.rejected)
     lowest = rejected[np.argsort(predictions.scores[rejected], kind="stable")][:MAX_ENTRIES]
-    found = ((predictions.rows[place], predictions.pairs[place], predictions.scores[place]) for place in lowest)
-    return tuple(RejectedText(row, text, intent, float(score)) for row, (text, intent), score in found)
+    return tuple(
+        RejectedText(predictions.rows[place], *predictions.pairs[place], float(predictions.scores[place]))
+        for place in lowest
+    )
 
 
 # ---- label issues

@@ -35,20 +35,19 @@ class ExampleChange:
     @classmethod
     def addition(cls, examples: Sequence[IntentPair]) -> "ExampleChange":
         """Return a change that adds examples, also of new intents; raise IntentError if one is blank."""
-        return cls(_validate(examples))
+        return cls(validate_pairs([text for text, _ in examples], [intent for _, intent in examples]))
 
     @classmethod
     def removal(cls, examples: Sequence[IntentPair] = (), intent: str | None = None) -> "ExampleChange":
         """Return a change that removes examples, and all of an intent; raise IntentError if one is blank."""
-        return cls(_validate(examples), False, intent)
+        return cls(cls.addition(examples).pairs, False, intent)
 
 
 class IntentFolder:
     """A classifier on disk whose examples can be changed; thread-safe, open in one process at a time.
 
-    `add` and `remove` write a change to disk and recalibrate the classifier. To do so separately, `record` writes
-    changes to disk, and `apply` recalibrates the classifier once for all that were recorded before. `classifier` has
-    the changes that were applied, `examples` all that were recorded.
+    `add` and `remove` write a change to disk and recalibrate the classifier; `record` and `apply` do so separately.
+    `classifier` has the changes that were applied, `examples` all that were recorded.
     """
 
     def __init__(self, folder: Path, classifier: IntentClassifier, journal: Journal):
@@ -98,16 +97,13 @@ class IntentFolder:
         return len(self._pending)
 
     def add(self, examples: Sequence[IntentPair]) -> int:
-        """Add examples durably, also of new intents; return how many are new.
-
-        Nothing is added if an example is blank (IntentError), or the journal cannot be written (ProjectError).
-        """
+        """Add examples durably, also of new intents; return how many are new."""
         return self._change(ExampleChange.addition(examples))
 
     def remove(self, examples: Sequence[IntentPair] = (), *, intent: str | None = None) -> int:
         """Remove examples, and all examples of `intent`, durably; return how many were removed.
 
-        Nothing is removed if no example of any intent would be left (IntentError), or the journal cannot be written.
+        Nothing is removed if no example of any intent would be left (IntentError).
         """
         return self._change(ExampleChange.removal(examples, intent))
 
@@ -191,26 +187,18 @@ def replace_classifier(classifier: IntentClassifier, folder: Path) -> None:
         journal.clear()
 
 
-def _validate(examples: Sequence[IntentPair]) -> list[IntentPair]:
-    return validate_pairs([text for text, _ in examples], [intent for _, intent in examples])
-
-
 def _make_change(examples: dict[IntentPair, IntentPair], change: ExampleChange, head: str) -> list[IntentPair]:
     """Make a change in a dictionary of examples, and return those that are added or removed.
 
     Raise IntentError if too few would be left; then nothing is changed.
     """
     if change.is_addition:
-        new: dict[IntentPair, IntentPair] = {}
-        for pair in change.pairs:
-            key = example_key(pair)
-            if key not in examples:
-                new.setdefault(key, pair)
+        new = {example_key(pair): pair for pair in reversed(change.pairs) if example_key(pair) not in examples}
+        new = dict(reversed(new.items()))  # of equal texts, the first
         examples |= new
         return list(new.values())
-    keys = {key for pair in change.pairs if (key := example_key(pair)) in examples}
-    if change.intent is not None:
-        keys |= {key for key in examples if key[1] == change.intent}
+    keys = {example_key(pair) for pair in change.pairs} & examples.keys()
+    keys |= {key for key in examples if key[1] == change.intent}
     if keys:
         left = {key[1] for key in examples if key not in keys}
         check_any_left(left)
@@ -235,7 +223,6 @@ def _merge(pairs: Sequence[IntentPair], changes: _LastChanges) -> dict[IntentPai
 
 
 def _apply_changes(classifier: IntentClassifier, changes: _LastChanges) -> None:
-    """Apply all changes at once."""
     classifier.model_ = classifier.with_changes(
         added=[pair for pair, is_added in changes.values() if is_added],
         removed=[pair for pair, is_added in changes.values() if not is_added],
@@ -246,9 +233,8 @@ def _last_changes(entries: Sequence[Mapping[str, Any]], path: Path) -> _LastChan
     """Return the last change of each example in entries of the journal."""
     last: _LastChanges = {}
     for entry in entries:
-        action = next((name for name in ("add", "remove") if name in entry), None)
-        if action is None:
+        if not entry or not set(entry) <= {"add", "remove"}:
             raise IntentError(f"{path} contains an entry that neither adds nor removes ({entry}): remove that line")
-        for text, intent in entry[action]:
-            last[example_key((text, intent))] = (text, intent), action == "add"
+        for action, pairs in entry.items():
+            last |= {example_key((text, intent)): ((text, intent), action == "add") for text, intent in pairs}
     return last

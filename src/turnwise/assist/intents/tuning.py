@@ -11,7 +11,6 @@ examples is not enough for calibration: the encoder is tuned again for every fol
 """
 
 import copy
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -70,22 +69,18 @@ def tune_encoder(
     *,
     progress: Progress = silent,
 ) -> TrainableEncoder:
-    """Return a copy of an encoder, tuned on examples of intents; the given encoder is not changed.
+    """Return a copy of an encoder, tuned on examples of at least two intents; the given encoder is not changed.
 
-    Equal examples and settings give equal weights on one machine. Hundreds of examples take seconds on a GPU, minutes
-    on a CPU. Raise IntentError if texts and intents do not match, or there are fewer than two intents; TrainingError if
-    the loss is not finite.
+    Equal examples and settings give equal weights on one machine.
     """
     settings = TuningSettings() if settings is None else settings
-    if len(texts) != len(intents):
-        raise IntentError(f"got {len(texts):,} texts and {len(intents):,} intents: pass one intent per text")
     names, labels = np.unique(np.asarray(intents, str), return_inverse=True)
     if len(names) < 2:
         raise IntentError(f"tuning needs examples of at least two intents, got {len(names)}")
     tuned = copy.deepcopy(encoder)
     sequences = tuned.tokenise(texts, settings.max_length)
-    epochs = (make_groups(labels, settings.group_size, [settings.seed, epoch]) for epoch in range(settings.epochs))
-    groups = list(itertools.chain.from_iterable(epochs))
+    epochs = range(settings.epochs)
+    groups = [each for epoch in epochs for each in make_groups(labels, settings.group_size, [settings.seed, epoch])]
     group_labels = torch.tensor([labels[group[0]] for group in groups], device=tuned.backbone.device)
     steps = math.ceil(len(groups) / settings.groups)
     done = 0
@@ -147,7 +142,7 @@ def fit_with_tuning(
     def tune_on(is_seen: npt.NDArray[np.bool_]) -> tuple[TrainableEncoder, IntentExamples]:
         """Return an encoder tuned on some of the in-scope examples, and all examples with its vectors."""
         seen = [pair for pair, flag in zip(examples.pairs, is_seen, strict=False) if flag and pair[1] != OUT_OF_SCOPE]
-        texts, intents = [text for text, _ in seen], [intent for _, intent in seen]
+        texts, intents = zip(*seen, strict=True)
         tuned = tune_encoder(encoder, texts, intents, tuning, progress=progress)
         vectors = tuned.encode([text for text, _ in examples.pairs], normalise=True, max_length=max_length)
         return tuned, IntentExamples(examples.pairs, validate_vectors(vectors, len(examples.pairs)))
