@@ -92,24 +92,6 @@ def test_sample_covers_a_large_corpus(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(set(sampled[:100])) == 100 and 400 < np.mean(sampled[:100]) < 600
 
 
-def test_content_weighs_more_than_speaker() -> None:
-    encoder = BagOfWords()
-
-    def vector(*pairs: tuple[str, str]) -> np.ndarray:
-        return conversation_vector(
-            [Turn(*each) for each in pairs], encoder.encode([text for _, text in pairs]), TurnStatistics()
-        )
-
-    boats, gardens = "mast sail", "rose hedge"
-    query = vector((USER, boats), (SYSTEM, gardens))
-    swapped = vector((SYSTEM, boats), (USER, gardens))
-    other = vector((USER, "dial chime"), (SYSTEM, "pendulum hour"))
-    assert query @ other < query @ swapped < 0.99
-    alone = vector((USER, boats))  # the other side is silent
-    assert query @ alone > swapped @ alone > other @ alone
-    np.testing.assert_allclose(vector(("speaker_1", boats)), vector((USER, boats), (SYSTEM, boats)), atol=1e-6)
-
-
 # ---- similar conversations
 
 
@@ -121,24 +103,6 @@ def test_nearest_conversations_share_the_topic(conversations: Conversations) -> 
         assert [one.similarity for one in results] == sorted((one.similarity for one in results), reverse=True)
         shares.append(np.mean([topic(one.dialogue) == topic(each.id) for one in results]))
     assert np.mean(shares) > 0.75  # a third by chance
-
-
-def test_weights_help_with_frequent_texts(tmp_path: Path) -> None:
-    corpus, encoder = dialogues(90, seed=3), BagOfWords()
-
-    def share(statistics: TurnStatistics) -> float:
-        texts = ([turn.text for turn in each.turns] for each in corpus)
-        pairs = zip(corpus, map(encoder.encode, texts), strict=True)
-        vectors = np.stack([conversation_vector(each.turns, own, statistics) for each, own in pairs])
-        cosines = vectors @ vectors.T
-        np.fill_diagonal(cosines, -1)
-        near = np.argsort(-cosines, axis=1)[:, :5]
-        topics = np.array([topic(each.id) for each in corpus])
-        return float((topics[near] == topics[:, None]).mean())
-
-    statistics = statistics_of(corpus, tmp_path)
-    plain, weighted = share(TurnStatistics()), share(TurnStatistics(statistics.counts))
-    assert weighted > plain + 0.05 and share(statistics) > plain + 0.05
 
 
 def test_result_contains_the_whole_conversation(conversations: Conversations) -> None:

@@ -181,7 +181,6 @@ def evaluate_selection(
     *,
     depths: Sequence[int] = DEPTHS,
     max_contexts: int = MAX_CONTEXTS,
-    seed: int = 0,
     progress: Progress = silent,
 ) -> list[Outcome]:
     """Measure two-stage response selection: an encoder retrieves k of all responses, a re-ranker orders them.
@@ -204,7 +203,7 @@ def evaluate_selection(
     if pool < 2:
         raise DatasetError(f"{dataset} has one right response for all contexts: there is nothing to select from")
     if len(answerable) > max_contexts:
-        chosen = np.sort(np.random.default_rng(seed).choice(len(answerable), max_contexts, replace=False))
+        chosen = np.sort(np.random.default_rng(0).choice(len(answerable), max_contexts, replace=False))
         answerable = [answerable[row] for row in chosen]
     depths = sorted({min(depth, pool) for depth in depths})
     deepest = depths[-1]

@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 from tests.helpers.intent_examples import world
 from turnwise.assist.intents.examples import IntentExamples
 from turnwise.assist.intents.model import (
-    CalibrationData,
     IntentModel,
     IntentSettings,
-    calibrate,
     compute_reliability,
     fit_temperature,
     intent_offsets,
@@ -111,7 +109,7 @@ def test_quantile_lies_between_adjacent_order_statistics(count, rate, seed):
         assert ordered[low - 1] - 1e-9 <= result <= ordered[min(low, count - 1)] + 1e-9
 
 
-@pytest.mark.parametrize("count", [4, *(pytest.param(count, marks=pytest.mark.full) for count in (12, 19, 60))])
+@pytest.mark.parametrize("count", [4, pytest.param(12, marks=pytest.mark.full)])
 def test_new_scores_are_below_the_quantile_at_the_requested_rate(count):
     random = np.random.default_rng(0)
     below = [random.normal() < lower_quantile(random.normal(size=count), 0.05) for _ in range(2_000)]
@@ -166,20 +164,3 @@ def test_probabilities_are_calibrated_on_unseen_texts():
         curve = compute_reliability(probabilities.max(1), probabilities.argmax(1) == truth)
         assert 0.4 < (probabilities.argmax(1) == truth).mean() < 0.98  # neither trivial nor hopeless
         assert curve.ece < 0.08
-
-
-def test_never_abstains_without_a_rate():
-    data = CalibrationData(np.zeros((3, 2)), np.zeros((3, 2)), np.array([0, 1, 0]))
-    result = calibrate(data, None, per_intent=False, held_out=False)
-    assert result.threshold is None
-    assert (result.thresholds(2) == -np.inf).all()
-
-
-def test_data_of_folds_are_concatenated_in_order():
-    part = CalibrationData(np.ones((2, 3)), np.ones((2, 3)), np.array([0, 1]), np.ones(2), np.ones((4, 3)), np.ones(4))
-    both = CalibrationData.concatenate([part, part])
-    assert both.similarity.shape == (4, 3)
-    assert both.labels.tolist() == [0, 1, 0, 1]
-    assert both.outside_similarity is not None and both.outside_similarity.shape == (8, 3)
-    bare = CalibrationData(np.ones((2, 3)), np.ones((2, 3)), np.array([0, 1]))
-    assert CalibrationData.concatenate([bare, bare]).oos_similarity is None

@@ -337,8 +337,8 @@ def test_texts_that_are_not_strings_are_reported_with_their_position():
     for predict in (classifier.predict, classifier.predict_proba, classifier.decide):
         with pytest.raises(IntentError, match=r"texts\[1\] is None: every text must be a string"):
             predict(["where is my parcel", None])
-    with pytest.raises(IntentError, match=r"texts\[0\] is 3"):
-        classifier.predict([3])
+    with pytest.raises(IntentError, match=r"\[text\]"):
+        classifier.predict("where is my parcel")
 
 
 def test_one_example_per_intent_is_enough_without_abstention():
@@ -350,8 +350,3 @@ def test_one_example_per_intent_is_enough_without_abstention():
         ["the parcel", "money here", "parcel"], ["track_order", "refund", "track_order"], false_rejection=0.05
     )
     assert calibration.threshold is not None
-
-
-def test_single_strings_are_rejected():
-    with pytest.raises(IntentError, match=r"\[text\]"):
-        _fit().predict("where is my parcel")

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +107,6 @@ def test_undefined_fractions_are_none(classifier):
     outside = run_test(classifier, ["tell me a joke"], [OUT_OF_SCOPE])
     assert outside.accuracy.value is None and outside.macro_f1 == 0
     json.dumps(asdict(outside), allow_nan=False)
-
-
-def test_a_classifier_that_never_abstains_accepts_everything():
-    classifier = IntentClassifier(BagOfWords(), false_rejection=None).fit(*pairs())
-    result = run_test(classifier, *labelled())
-    assert (result.settings["false_rejection"], result.coverage.value, result.false_rejection.value) == (None, 1, 0)
 
 
 # ---- cross-validation
@@ -238,15 +231,12 @@ def test_encoder_is_tuned_in_every_fold(monkeypatch: pytest.MonkeyPatch) -> None
     [
         (["a b", "a c"], ["x", "x"], {}, "at least two intents"),
         (["a b", "c d"], ["x", "y"], {}, "fewer than two intents have a second example"),
-        (["a b", "A B ", "c d", "c e"], ["x", "x", "y", "y"], {}, "fewer than two intents have a second example"),
         (
             ["a b", "a c", "c d", "c e"],
             ["x", "x", "y", "y"],
             {},
             "no intent has more than 2 examples: without one of 5 folds",
         ),
-        (["a b", "a c"], ["x"], {}, "2 texts and 1 intents"),
-        (["a b", " "], ["x", "y"], {}, "the text of example 2"),
         (["a b", "a c"], ["x", "y"], {"folds": 1}, "folds must be at least 2, got 1"),
     ],
 )
@@ -260,62 +250,20 @@ def test_invalid_examples_raise_errors(
 # ---- pages
 
 
-class Outline(HTMLParser):
-    """Collects tags with attributes, and text; fails if elements are not properly nested."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self._open: list[str] = []
-        self.feed(text)
-        assert not self._open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-        if tag not in ("meta", "img"):
-            self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
+def written(result: IntentTestResult, path: Path) -> str:
+    write_result(result, path)
+    return path.read_text(encoding="utf-8")
 
 
 def test_page_shows_the_results_and_is_self_contained(made: IntentTestResult, tmp_path: Path) -> None:
-    write_result(made, tmp_path / "report.html")
-    text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    outline = Outline(text)
-    content = " ".join(outline.text)
-    for expected in (
-        "67 labelled texts",
-        "hello hi morning",
-        "intents with a single example cannot be evaluated: pay",
-        "61 texts are in scope",
-        "4-fold",
-        "Intent report",
-    ):
-        assert expected in content, expected
-    sources = [values[name] for _, values in outline.seen for name in ("src", "href") if values.get(name)]
-    assert all(source.startswith(("data:image/svg+xml;base64,", "#")) for source in sources if source)
-    policies = [
-        values["content"] for tag, values in outline.seen if values.get("http-equiv") == "Content-Security-Policy"
-    ]
-    assert len(policies) == 1 and str(policies[0]).startswith("default-src 'none'")
+    text = written(made, tmp_path / "report.html")
+    for expected in ("67 labelled texts", "hello hi morning", "cannot be evaluated: pay", "4-fold", "Intent report"):
+        assert expected in text, expected
+    assert not re.search(r"(?:src|href)=\"(?!data:image/svg\+xml;base64,|#)", text)
+    assert re.findall(r"Content-Security-Policy[^>]*content=\"(default-src 'none')", text) == ["default-src 'none'"]
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
-    anchors = {values["href"] for tag, values in outline.seen if tag == "a"}
-    assert anchors == {f"#{values['id']}" for tag, values in outline.seen if tag == "h2"}
-    assert all(values.get("alt") for tag, values in outline.seen if tag == "img")
-
-
-def test_examples_are_escaped() -> None:
-    texts, intents = examples(4)
-    texts += ["<script>alert(1)</script> hello", "hello \"quoted\" & 'so'"]
-    intents += ["<b>greet</b>", "<b>greet</b>"]
-    text = render_result(cross_validate(texts, intents, IntentClassifier(Bag(), false_rejection=0.4), folds=2))
-    assert "<script>alert" not in text and "<b>greet" not in text
-    assert "&lt;b&gt;greet&lt;/b&gt;" in text
+    anchors = set(re.findall(r'<a href="#([^"]+)"', text))
+    assert anchors == set(re.findall(r'<h2 id="([^"]+)"', text)) and re.search(r'<img [^>]*alt="[^"]', text)
 
 
 def test_page_of_a_perfect_classifier_that_never_abstains() -> None:
@@ -324,7 +272,6 @@ def test_page_of_a_perfect_classifier_that_never_abstains() -> None:
     report = cross_validate(texts, intents, IntentClassifier(Bag(), false_rejection=None), folds=2)
     assert report.accuracy.value == 1.0 and report.confusions == () and report.overlaps == () and report.rejected == ()
     text = render_result(report)
-    Outline(text)
     assert (
         "this classifier never abstains" in text
         and "the intent of every text is ranked first" in text
@@ -332,18 +279,13 @@ def test_page_of_a_perfect_classifier_that_never_abstains() -> None:
     )
 
 
-def write(result: IntentTestResult, path: Path) -> str:
-    write_result(result, path)
-    return path.read_text(encoding="utf-8")
-
-
 def test_pages_are_self_contained_and_escape_texts(classifier, tmp_path):
     texts, intents = labelled()
     result = run_test(classifier, [*texts, "<b>my money</b>"], [*intents, "track_order"])
-    page = write(result, tmp_path / "test.html")
+    page = written(result, tmp_path / "test.html")
     assert f"{result.texts} labelled texts" in page and "20.0% requested" in page
     assert "<b>my money" not in page and "&lt;b&gt;my money" in page
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
-    assert json.loads(write(result, tmp_path / "test.json")) == json.loads(json.dumps(asdict(result)))
+    assert json.loads(written(result, tmp_path / "test.json")) == json.loads(json.dumps(asdict(result)))
     known = run_test(classifier, *pairs())
-    assert "12 of these texts are also examples of the classifier" in write(known, tmp_path / "test.html")
+    assert "12 of these texts are also examples of the classifier" in written(known, tmp_path / "test.html")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.small_map import texts_and_vectors
 from turnwise.assist.labelling import active_learning
-from turnwise.assist.labelling.active_learning import QuestionSelector
+from turnwise.assist.labelling.active_learning import LabelPredictions, QuestionSelector
 from turnwise.assist.labelling.changes import GroupAssignment, LabelChange
 
 
@@ -16,6 +16,10 @@ def label_row(state: GroupAssignment, row: int, name: str) -> None:
     existing = state.groups_named(name)
     number = existing[0] if existing else state.next_number
     state.apply(LabelChange("label", {number: (row,)}, {number: name}, (row,)))
+
+
+def name_of(label: int, predictions: LabelPredictions) -> str | None:
+    return None if label < 0 else predictions.names[label]
 
 
 def world(seed: int, rows: int = 240, intents: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -121,13 +125,13 @@ def test_uncertainty_is_the_margin_of_a_softmax(seed: int) -> None:
         probabilities = {key: value / sum(scaled.values()) for key, value in scaled.items()}
         labels = {key: probabilities[key] for key in ("x", "y") if key in probabilities}
         if not labels:
-            assert predictions.uncertainty[row] == 1 and predictions.name(predictions.best[row]) is None
+            assert predictions.uncertainty[row] == 1 and name_of(predictions.best[row], predictions) is None
             continue
         best = max(labels, key=lambda key: labels[key])
         margin = labels[best] - max(value for key, value in probabilities.items() if key != best)
         assert predictions.uncertainty[row] == pytest.approx(1 - max(margin, 0), abs=1e-4)
         if abs(margin) > 1e-4:
-            assert predictions.name(predictions.best[row]) == (best if margin > 0 else None)
+            assert name_of(predictions.best[row], predictions) == (best if margin > 0 else None)
 
 
 def test_frequent_utterances_come_first_and_are_asked_once() -> None:
@@ -162,7 +166,7 @@ def test_reasons_explain_the_uncertainty() -> None:
     selector = QuestionSelector(vectors, np.ones(80, np.int64))
     predictions = selector.predict(state.groups, state.names)
     assert predictions.uncertainty.argmax() == 0
-    assert {predictions.name(predictions.best[0]), predictions.name(predictions.runner_up[0])} == {"a", "b"}
+    assert {name_of(predictions.best[0], predictions), name_of(predictions.runner_up[0], predictions)} == {"a", "b"}
     first = selector.select(texts, state, 80)
     reason = next(question.reason for question in first if question.row == 0)
     assert "a" in reason and "b" in reason

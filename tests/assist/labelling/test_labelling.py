@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.helpers.small_map import save_map, small_map
-from turnwise.assist.labelling.changes import GroupAssignment, LabelChange, split_group
+from turnwise.assist.labelling.changes import GroupAssignment, split_group
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.core.errors import MapError, ProjectError
 
@@ -292,11 +292,6 @@ def test_invalid_journals_are_rejected(folder: Path, line: object) -> None:
         Labelling.open(folder)
 
 
-def test_folder_without_a_map(tmp_path: Path) -> None:
-    with pytest.raises(MapError, match="is not a map"):
-        Labelling.open(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("action", "message"),
     [
@@ -343,11 +338,6 @@ def test_repeated_actions_are_no_change(folder: Path) -> None:
 def test_group_of_identical_vectors_cannot_be_split() -> None:
     with pytest.raises(MapError, match="1 distinct"):
         split_group(GroupAssignment(np.zeros(5, np.int32)), 0, 2, np.ones((5, 3), np.float32))
-
-
-def test_changes_survive_json() -> None:
-    change = LabelChange("merge", {3: (1, 2), -1: (4,)}, {3: "ä", 2: None}, (1,))
-    assert LabelChange.from_json(json.loads(json.dumps(change.to_json())), 5) == change
 
 
 def test_groups_are_described_by_their_words(folder: Path) -> None:

@@ -152,5 +152,3 @@ def test_labels_may_have_gaps_and_counts_are_summed() -> None:
     assert [(cluster.number, cluster.size, cluster.utterances) for cluster in described] == [(3, 2, 9), (7, 3, 10)]
     assert set(described[1].representatives) == {0, 2, 5}
     assert describe_clusters([], np.array([], int), VECTORS[:0]) == []
-    with pytest.raises(MapError, match="6 texts, 5 labels, 6 vectors and 6 counts"):
-        describe_clusters(TEXTS[:6], np.zeros(5, int), VECTORS[:6])

@@ -105,23 +105,6 @@ def test_selection_matches_sorting(pool: list[str], sizes: tuple[int, int], axes
         )
 
 
-def test_retrieving_all_reranks_everything() -> None:
-    for context in CONTEXTS:
-        scores = FakeReranker().score(context, POOL)
-        responses = indexed(FakeReranker()).select(context, k=len(POOL), top=len(POOL))
-        assert {each.text: each.score for each in responses} == dict(zip(POOL, scores.tolist(), strict=True))
-        assert [each.score for each in responses] == sorted(scores.tolist(), reverse=True)
-
-
-@given(st.integers(1, 12), st.integers(1, 12))
-def test_smaller_top_is_a_prefix(first: int, second: int) -> None:
-    fewer, more = sorted((first, second))
-    selector = indexed(None, axes=True)
-    short, long = (selector.retrieve_all(CONTEXTS, k) for k in (fewer, more))
-    np.testing.assert_array_equal(short.rows, long.rows[:, :fewer])
-    np.testing.assert_array_equal(short.similarities, long.similarities[:, :fewer])
-
-
 def test_without_a_reranker() -> None:
     responses = indexed(None).select(CONTEXTS[0], k=8, top=5)
     everything = restated_selection(CONTEXTS[0], POOL, len(POOL), len(POOL), False)

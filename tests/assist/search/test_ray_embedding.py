@@ -20,13 +20,12 @@ import pytest
 import ray
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import fs
 
 from tests.helpers import HANG_SECONDS
 from tests.helpers.command_line import run
 from turnwise.assist.search import ray_embedding
 from turnwise.assist.search.embedding import embed
-from turnwise.assist.search.parquet_blocks import ParquetCorpus, RowGroup, TableReader, open_corpus
+from turnwise.assist.search.parquet_blocks import ParquetCorpus, open_corpus
 from turnwise.assist.search.ray_embedding import LanceWriter, embed_on_ray
 from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.core.errors import CorpusError, MissingPackageError, SearchError
@@ -41,22 +40,6 @@ def read_all(corpus: ParquetCorpus) -> tuple[list[Any], pa.Table]:
     """Return all items and rows, reading each block separately."""
     batches = [batch for block in range(corpus.blocks) for batch in corpus.read(block)]
     return [item for items, _ in batches for item in items], pa.concat_tables([table for _, table in batches])
-
-
-@given(sizes=st.lists(st.integers(0, 20), max_size=12), size=st.integers(1, 25))
-def test_blocks_contain_every_text_once_in_order(sizes: list[int], size: int) -> None:
-    groups = tuple(RowGroup(f"file {number // 3}", number % 3, texts) for number, texts in enumerate(sizes))
-    corpus = ParquetCorpus(fs.LocalFileSystem(), groups, TableReader(pa.schema([]), "text"), "", size)
-    every = [(group, text) for group in groups for text in range(group.texts)]
-    blocks = [
-        [(group, text) for group, first, last in corpus.pieces(block) for text in range(first, last)]
-        for block in range(corpus.blocks)
-    ]
-    assert [text for block in blocks for text in block] == every
-    assert [len(block) for block in blocks] == [
-        len(every[first : first + size]) for first in range(0, len(every), size)
-    ]
-    assert [corpus.count(block) for block in range(corpus.blocks)] == [len(block) for block in blocks]
 
 
 @settings(max_examples=20)
@@ -527,40 +510,3 @@ def test_missing_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray.data", None)
     with pytest.raises(MissingPackageError, match=r"ray.data is not installed: pip install 'turnwise\[scale\]'"):
         embed_on_ray("minilm", "in.parquet", str(tmp_path / "x.lance"))
-
-
-@pytest.mark.full
-def test_repeated_kills_of_workers_and_commands(place: Path, request: pytest.FixtureRequest) -> None:
-    """On a temporary cluster: commands and workers are killed until one command completes."""
-    psutil = pytest.importorskip("psutil")
-    texts = numbered(place / "corpus", 1_500)
-    generator = np.random.default_rng(0)
-    options = ("--engine", "ray", "--block-rows", "40", "--workers", "3", "--out", "out.lance")
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    resumed = None
-    for patience in (1, 2, None):
-        with subprocess.Popen(
-            command(f"{request.node.name}:letters", "corpus", *options, "--json"),
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-        ) as process:
-            began = len(list(place.glob("encoded-*")))
-            for kills in range(patience or 2):
-                wait_for(lambda: len(list(place.glob("encoded-*"))) >= began + 5 * (kills + 1), process)  # noqa: B023
-                workers = [
-                    child
-                    for child in psutil.Process(process.pid).children(recursive=True)
-                    if "MapWorker" in " ".join(child.cmdline())
-                ]
-                if workers:
-                    workers[generator.integers(len(workers))].kill()
-            if patience:
-                process.kill()
-            else:
-                out, errors = process.communicate()
-                assert process.returncode == 0, errors
-                resumed = json.loads(out)["resumed"]
-    assert resumed
-    check_table(place / "out.lance", texts)

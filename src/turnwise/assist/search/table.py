@@ -166,11 +166,6 @@ class VectorTable:
             self.compact()
         return int(added)
 
-    def remove(self, where: Filter) -> int:
-        """Remove the rows that a filter matches, commit, and return how many there were."""
-        with self._committing("be written"):
-            return int(self._table.delete(self._sql(where)).num_deleted_rows)
-
     def compact(self) -> None:
         """Compact the files of small commits, add new rows to the index, and drop old versions."""
         from lancedb.index import BTree
