@@ -76,11 +76,7 @@ _GREETINGS = frozenset(_GREETING_WORDS.split())
 
 
 def conversation_title(turns: Sequence[Turn]) -> str:
-    """Return the user's first turn that states a request, on one line and shortened.
-
-    Turns with fewer than two words besides greetings and masked data are skipped. If there is no other, the turn of the
-    user with most such words is used; without a user, all turns are considered.
-    """
+    """Return the user's first turn that has two words besides greetings and masked data, or else the one with most."""
     candidates = [turn.text for turn in turns if turn.speaker == USER] or [turn.text for turn in turns]
     if not candidates:
         return ""
@@ -104,10 +100,7 @@ class TurnStatistics:
 
 
 def conversation_vector(turns: Sequence[Turn], vectors: Vectors, statistics: TurnStatistics) -> Vectors:
-    """Return the unit vector of a conversation (2 · size), given unit vectors of its turns (turns, size).
-
-    The mean of a role that does not speak is zero. Speakers without a role count for both.
-    """
+    """Return the unit vector of a conversation (2 · size), given unit vectors of its turns (turns, size)."""
     frequencies = [statistics.counts.get(normalise_text(turn.text), 1) for turn in turns]
     weights = 1 / (1 + np.log10(frequencies))
     user, system = (
@@ -223,11 +216,7 @@ class Conversations:
     def index(
         self, corpus: Iterable[Dialogue], *, total: int | None = None, progress: Progress = silent
     ) -> ConversationIndexResult:
-        """Add the dialogues that are not in the table; an interrupted call can be repeated.
-
-        A dialogue is identified by its source and id: an existing one stays as it is even if its turns have changed.
-        The first corpus is read twice. `total` is the number of dialogues, if known, for `progress`.
-        """
+        """Add the dialogues that are not in the table, by source and id; `total` is their number, if known."""
         if isinstance(corpus, Iterator):
             raise SearchError("the corpus is read twice, which an iterator does not allow: give a list")
         before = len(self)
@@ -247,11 +236,7 @@ class Conversations:
         return [(turn,) for turn in conversation_turns(conversation)]
 
     def vector(self, conversation: Conversation, *, vectors: Vectors | None = None) -> Vectors:
-        """Return the unit vector of a conversation; see `conversation_vector`.
-
-        Of bare texts the speakers alternate, and the newest is the user's. `vectors` are unit vectors of its `inputs`,
-        if the caller has them.
-        """
+        """Return the unit vector of a conversation; `vectors` are unit vectors of its `inputs`, if known."""
         turns = conversation_turns(conversation)
         if vectors is None:
             vectors = self._encode(turns)

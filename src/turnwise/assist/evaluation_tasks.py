@@ -226,11 +226,7 @@ def evaluate_selection(
 def _retrieve_and_rerank(
     selector: Selector, examples: Sequence[Candidates], depth: int, progress: Progress
 ) -> tuple[list[Flags], list[Scores], npt.NDArray[np.float64]]:
-    """Run both stages; return which retrieved responses are correct, their scores, and times.
-
-    Per context, responses are ordered by similarity (of equal ones the wrong first). Times are, per block of contexts,
-    the seconds of retrieving, of re-ranking, and the number of contexts.
-    """
+    """Return which retrieved responses are correct, their scores, and (retrieving, re-ranking, contexts) per block."""
     flags: list[Flags] = []
     scores: list[Scores] = []
     times: list[tuple[float, float, float]] = []

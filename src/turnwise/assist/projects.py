@@ -36,10 +36,7 @@ _BUILT, _IMPORTING, _NEW_MAP, _VECTORS = ".built.json", ".importing", ".map", ".
 
 @dataclass(frozen=True, slots=True)
 class LogAddition:
-    """A log that was added to a project: the manifest of its import, and what it changed.
-
-    `plan` is None for the first log of a project.
-    """
+    """A log that was added to a project: the manifest of its import, and what it changed (None: it is the first)."""
 
     manifest: Mapping[str, Any]
     plan: MergePlan | None

@@ -84,10 +84,7 @@ class IntentClassifier:
         return self
 
     def clone(self) -> "IntentClassifier":
-        """Return a classifier with the same parameters that is not fitted, and shares the encoder.
-
-        A copy of the encoder for every fold would take its size in memory each time.
-        """
+        """Return a classifier with the same parameters that is not fitted, and shares the encoder."""
         return type(self)(**self.get_params())
 
     __sklearn_clone__ = clone
@@ -241,10 +238,7 @@ class IntentClassifier:
     # ---- changing examples
 
     def add(self, intent: str, texts: Sequence[str], *, vectors: Vectors | None = None) -> int:
-        """Add examples of an existing or new intent without training (except a logistic head); return how many are new.
-
-        `intent` may be 'out_of_scope'; `vectors` are normalised vectors of the texts, if known.
-        """
+        """Add examples of an intent, which may be new; return how many are new. `vectors` are theirs, if known."""
         before = len(self._fitted_model().examples.pairs)
         self.model_ = self.with_changes(added=validate_pairs(texts, [intent] * len(texts)), vectors=vectors)
         return len(self.model_.examples.pairs) - before
@@ -259,10 +253,7 @@ class IntentClassifier:
     def with_changes(
         self, *, added: Sequence[IntentPair] = (), removed: Sequence[IntentPair] = (), vectors: Vectors | None = None
     ) -> IntentModel:
-        """Return the model with some examples and without others, recalibrated once; the classifier is not changed.
-
-        `vectors` are normalised vectors of `added`, if known. If nothing changes, it is the same model.
-        """
+        """Return the model with some examples, of known `vectors`, and without others, recalibrated once."""
         model = self._fitted_model()
         examples = model.examples
         rows = examples.rows_not_included(added)

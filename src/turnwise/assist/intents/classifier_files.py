@@ -59,10 +59,7 @@ def stored_encoder(folder: Path) -> tuple[str, bool]:
 
 
 def write_classifier(stored: StoredClassifier, encoder: SupportsEncode, folder: Path) -> None:
-    """Write a classifier and sync the files to disk; an encoder that was tuned or has no name is written as well.
-
-    Raise IntentError if the encoder cannot be written.
-    """
+    """Write a classifier and sync it to disk; an encoder that was tuned or has no name is written as well."""
     model, name = stored.model, stored.encoder
     folder.mkdir(parents=True, exist_ok=True)
     is_bundled = bool(name) and Path(name).resolve() == (folder / _ENCODER).resolve()

@@ -118,10 +118,7 @@ def validate_vectors(vectors: Vectors, count: int) -> Vectors:
 def read_labelled(
     path: Path, text: str = "text", intent: str = "intent", speakers: Sequence[str] = ("user",)
 ) -> list[IntentPair]:
-    """Read texts and intents, or the turns of some speakers of a store; rows without an intent are skipped.
-
-    `text` and `intent` name the columns of a file (.csv, .tsv, .jsonl, .parquet).
-    """
+    """Read texts and intents from columns of a file, or turns of a store; rows without an intent are skipped."""
     if path.is_dir():
         from turnwise.corpus.storage.corpus import read_corpus
 

@@ -99,11 +99,7 @@ class Overlap:
 
 
 def find_confusions(predictions: IntentPredictions) -> tuple[Confusion, ...]:
-    """Return pairs of intents that are confused, the most frequent first.
-
-    The prediction for an in-scope text is its most probable intent. An out-of-scope text counts if it is accepted; its
-    intent is 'out_of_scope'.
-    """
+    """Return pairs of intents that are confused, ignoring abstention in scope, the most frequent first."""
     predicted = np.where(predictions.in_scope, predictions.best, predictions.decided)
     sides = np.sort(np.stack([predictions.labels, predicted], 1), 1)
     wrong = np.flatnonzero(sides[:, 0] != sides[:, 1])

@@ -66,10 +66,7 @@ _ENOUGH_PREDICTIONS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class SimilarityScorer:
-    """Scores texts by their similarity to the examples of each intent.
-
-    An example's neighbours are the other examples of its intent, or the k nearest of them.
-    """
+    """Scores texts by their similarity to the examples of intents; neighbours are others of the intent, at most k."""
 
     vectors: Vectors  # normalised (examples, dimensions), sorted by intent
     starts: Indices  # the first row of each intent, and the number of rows at the end

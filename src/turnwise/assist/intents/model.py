@@ -376,11 +376,7 @@ class IntentModel:
         return self.similarity.score(vectors) if similarity is None else similarity
 
     def score(self, vectors: Vectors) -> IntentScores:
-        """Score vectors and decide which texts are rejected.
-
-        A text is rejected unless its most similar intent reaches its threshold. The predicted intent is the most
-        probable one among those that reach theirs.
-        """
+        """Score vectors; a text is rejected unless its most similar intent reaches its threshold."""
         scores = self.similarity.score(vectors)
         probabilities = self.calibration.probabilities(self.logits(vectors, scores))
         if self.out_of_scope is not None and self.calibration.caution:

@@ -44,11 +44,7 @@ class ExampleChange:
 
 
 class IntentFolder:
-    """A classifier on disk whose examples can be changed; thread-safe, open in one process at a time.
-
-    `add` and `remove` write a change to disk and recalibrate the classifier; `record` and `apply` do so separately.
-    `classifier` has the changes that were applied, `examples` all that were recorded.
-    """
+    """A classifier on disk whose examples can be changed; thread-safe, open in one process at a time."""
 
     def __init__(self, folder: Path, classifier: IntentClassifier, journal: Journal):
         self.folder = folder
@@ -101,10 +97,7 @@ class IntentFolder:
         return self._change(ExampleChange.addition(examples))
 
     def remove(self, examples: Sequence[IntentPair] = (), *, intent: str | None = None) -> int:
-        """Remove examples, and all examples of `intent`, durably; return how many were removed.
-
-        Nothing is removed if no example of any intent would be left (IntentError).
-        """
+        """Remove examples, and all of `intent`, durably; return how many. One in scope must be left."""
         return self._change(ExampleChange.removal(examples, intent))
 
     def _change(self, change: ExampleChange) -> int:
@@ -188,10 +181,7 @@ def replace_classifier(classifier: IntentClassifier, folder: Path) -> None:
 
 
 def _make_change(examples: dict[IntentPair, IntentPair], change: ExampleChange, head: str) -> list[IntentPair]:
-    """Make a change in a dictionary of examples, and return those that are added or removed.
-
-    Raise IntentError if too few would be left; then nothing is changed.
-    """
+    """Make a change in a dictionary of examples, and return those that are added or removed."""
     if change.is_addition:
         new = {example_key(pair): pair for pair in reversed(change.pairs) if example_key(pair) not in examples}
         new = dict(reversed(new.items()))  # of equal texts, the first

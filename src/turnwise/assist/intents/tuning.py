@@ -126,12 +126,7 @@ def fit_with_tuning(
     max_length: int,
     progress: Progress,
 ) -> tuple[TrainableEncoder, IntentModel, HeadSelection | None]:
-    """Return a tuned encoder and the model fitted on its vectors, calibrated by cross-validation.
-
-    The head 'auto' is chosen in the same folds: how it was chosen is returned as well, or None if the head is given.
-    Out-of-scope examples are not used for tuning. Raise IntentError if the encoder cannot be tuned, or there are too
-    few examples to calibrate on.
-    """
+    """Return a tuned encoder, the model fitted on its vectors, and how the head 'auto' was decided."""
     if not isinstance(encoder, TrainableEncoder):
         raise IntentError(
             f"{type(encoder).__name__} cannot be tuned: use a turnwise Encoder that is not exported, or no tuning"

@@ -72,10 +72,7 @@ class LabelPredictions:
 
 
 class QuestionSelector:
-    """Selects questions over fixed vectors while labels change.
-
-    Two utterances are similar from the cosine `threshold` on.
-    """
+    """Selects questions over fixed vectors while labels change; two are similar from the cosine `threshold` on."""
 
     def __init__(self, vectors: npt.NDArray[np.floating], counts: npt.NDArray[np.integer], seed: int = 0):
         """Estimate the similarity threshold; vectors need not be normalised, counts are occurrences."""

@@ -163,10 +163,7 @@ def split_group(state: GroupAssignment, group: int, parts: int, vectors: npt.NDA
 
 
 def label_rows(state: GroupAssignment, rows: Sequence[int], name: str | None) -> LabelChange | None:
-    """Move rows to the group with a name, or with None to no group; None if nothing changes.
-
-    If several groups have the name, rows in one of them stay there, and others move to the largest.
-    """
+    """Move rows to the largest group with a name, unless they are in one, or with None to no group."""
     selected = _validate_rows(state, rows)
     if name is None:
         target, existing = NO_GROUP, [NO_GROUP]

@@ -175,21 +175,14 @@ class Labelling:
             return int(groups[0])
 
     def split(self, group: int, parts: int = 2) -> list[int]:
-        """Split a group by k-means and return the numbers of its parts, the largest first.
-
-        The largest part keeps the number and the name; the others have no name.
-        """
+        """Split a group by k-means; return the numbers of its parts. The largest keeps number and name."""
         with self._lock:
             change = split_group(self._state, group, parts, self.map.vectors)
             self._change(change)
             return [int(group), *change.moved]
 
     def label(self, rows: Sequence[int], name: str | None) -> int | None:
-        """Label utterances individually: move them to the group with a name, which is created if necessary.
-
-        If several groups have the name, utterances in one of them stay there, and others move to the largest. With the
-        name None they belong to no group. Return the group of the first row; None for none.
-        """
+        """Move utterances to the group with a name, or with None to none; return the first row's group."""
         with self._lock:
             self._change(label_rows(self._state, rows, name))
             return None if name is None else int(self._state.groups[rows[0]])

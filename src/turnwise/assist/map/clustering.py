@@ -194,10 +194,7 @@ def _unique_names(words: Sequence[tuple[str, ...]], numbers: npt.NDArray[np.inte
 
 
 def _choose_representatives(vectors: Vectors, counts: npt.NDArray[np.int64]) -> list[int]:
-    """Return the members that together are closest to all, by greedy facility location weighted by occurrences.
-
-    Only every second, third, … member of a large cluster is considered, which bounds the cost.
-    """
+    """Return the members that together are closest to all, by greedy facility location weighted by occurrences."""
     rows = np.arange(0, len(vectors), -(-len(vectors) // _CANDIDATES))
     cosines = vectors[rows] @ vectors[rows].T
     covered = np.full(len(rows), -1.0, np.float32)

@@ -40,11 +40,7 @@ def write_map(
     earlier: UtteranceMap | None = None,
     progress: Progress = silent,
 ) -> UtteranceMap:
-    """Map the distinct utterances of a corpus; write the map, its page and its picture, which have a title.
-
-    `speakers` are those whose turns are mapped (None: all), and `limit` is the size of a random sample (None: all).
-    Other arguments are those of `make_map`. A map in the folder is replaced unless it is labelled.
-    """
+    """Map the distinct utterances of a corpus, or a sample of `limit`; write the map, its page and its picture."""
     settings = settings or MapSettings()
     utterances = collect_utterances(corpus, speakers, total=len(corpus), progress=progress)
     if limit is not None:

@@ -179,10 +179,7 @@ def collect_utterances(
     total: int | None = None,
     progress: Progress = silent,
 ) -> list[MapUtterance]:
-    """Return the distinct texts of a corpus with their counts, in the order of their first occurrences.
-
-    `speakers` selects whose turns to include; `total` is the number of dialogues, if known, for `progress`.
-    """
+    """Return the distinct texts of some speakers with counts; `total` is the number of dialogues, if known."""
     first: dict[str, tuple[str, str, int, str]] = {}
     counts: dict[str, int] = {}
     done = 0

@@ -245,11 +245,7 @@ class Responder:
         total: int | None = None,
         progress: Progress = silent,
     ) -> IndexingResult:
-        """Add every turn of some speakers that is not in the table; an interrupted call can be repeated.
-
-        A turn is identified by its source, its dialogue's id, and its position. Turns are committed in batches.
-        `total` is the number of dialogues, if known, for `progress`.
-        """
+        """Add every turn of some speakers that is not in the table; `total` is the number of dialogues, if known."""
         if not speakers or isinstance(speakers, str):
             raise SearchError("speakers must be a list of those whose turns may be suggested, such as ['system']")
         dialogues, given, added = 0, 0, 0

@@ -46,10 +46,7 @@ def make_schema(
 
 
 def check_schema(actual: "pa.Schema", expected: "pa.Schema", table: str, rebuild: str = "") -> None:
-    """Raise `EncoderMismatchError` if a table's encoder differs, `SearchError` if its columns or settings do.
-
-    `rebuild` is the command that builds the table again.
-    """
+    """Raise an error if a table's encoder, columns or settings differ; `rebuild` builds it again."""
     probes = [json.loads((schema.metadata or {}).get(_PROBE, b"[]")) for schema in (actual, expected)]
     if all(probes):
         EncoderIdentity.from_json(probes[0]).check(EncoderIdentity.from_json(probes[1]), table, rebuild)
@@ -134,8 +131,9 @@ def _literal(column: str, value: Any, python_type: type) -> str:
         if not -_INT64 <= value < _INT64:
             raise SearchError(f"{value} is out of range for column {column!r}, which has 64-bit integers")
         return str(value)
+    text = str(value)
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise SearchError(f"a value for column {column!r} is not valid Unicode: it has a lone surrogate") from error
-    return "'" + value.replace("'", "''") + "'"
+    return "'" + text.replace("'", "''") + "'"
