@@ -271,7 +271,7 @@ def test_the_command_measures_two_stages_and_draws_them(
     reranker.save(tmp_path / "reranker")
     model, out = tiny_folder("bert"), tmp_path / "out"
     pair = (model, "--reranker", tmp_path / "reranker")
-    result = run("evaluate", *pair, "--task", "selection", "--data", sample_world(50), "--out", out)
+    result = run("evaluate", *pair, "--task", "selection", "--data", sample_world(40), "--out", out)
     assert "re-ranked by reranker" in " ".join(result.stdout.split())
     rows = json.loads((out / "results.json").read_text(encoding="utf-8"))["rows"]
     assert {row["metric"] for row in rows} == {"Top-1", "MRR", "retrieved", MILLISECONDS}

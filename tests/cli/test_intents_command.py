@@ -139,7 +139,7 @@ def test_every_table_format_gives_the_same_examples(table, tmp_path):
     for path in (tabbed, lines, parquet):
         assert read_labelled(path) == expected
         assert read_texts(path)[:17] == [text for text, _ in expected][:17]
-    with pytest.raises(IntentError, match="not a store"):
+    with pytest.raises(CorpusError, match="not a store"):
         read_labelled(tmp_path)
 
 

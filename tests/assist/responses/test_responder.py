@@ -352,12 +352,12 @@ def small_model(tiny_folder: Any) -> str:
 
 
 def test_commands(sample_world: Any, small_model: str, tmp_path: Path) -> None:
-    store, place, answers = sample_world(20), tmp_path / "responses", tmp_path / "answers.txt"
+    store, place, answers = sample_world(40), tmp_path / "responses", tmp_path / "answers.txt"
     answers.write_text("We are open on Sundays.\n", encoding="utf-8")
     first = run("responses", "index", store, answers, "--out", place, "--model", small_model, "--json")
     assert first.exit_code == 0, first.output
     done = json.loads(first.stdout)
-    assert done["dialogues"] == 20
+    assert done["dialogues"] == 40
     assert done["added"] == done["given"] == done["rows"] > 40
     assert done["index"] is None
     again = run("responses", "index", store, answers, "--out", place, "--model", small_model)
@@ -379,7 +379,7 @@ def test_commands(sample_world: Any, small_model: str, tmp_path: Path) -> None:
 def test_table_of_another_encoder_is_refused_until_it_is_rebuilt(
     sample_world: Any, small_model: str, tmp_path: Path
 ) -> None:
-    store, place = sample_world(20), tmp_path / "responses"
+    store, place = sample_world(40), tmp_path / "responses"
     assert run("responses", "index", store, "--out", place, "--model", small_model).exit_code == 0
     nudged(small_model).save(tmp_path / "tuned")
     suggest = ("responses", "suggest", place, "hello", "--model", tmp_path / "tuned")
@@ -401,7 +401,7 @@ def test_command_errors(sample_world: Any, small_model: str, tmp_path: Path) -> 
         return f"{result.output} {result.exception}"
 
     assert "neither a store nor a file" in error_of("index", tmp_path / "nothing", "--out", tmp_path / "out")
-    typo = error_of("index", sample_world(20), "--speaker", "sistem", "--out", tmp_path / "out")
+    typo = error_of("index", sample_world(40), "--speaker", "sistem", "--out", tmp_path / "out")
     assert "choose from system, user. Did you mean system?" in typo
     assert "holds no responses" in error_of("suggest", tmp_path / "nothing", "hello")
     assert "expected key=value" in error_of("suggest", tmp_path, "hello", "--where", "source")

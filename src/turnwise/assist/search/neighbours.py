@@ -29,9 +29,8 @@ def nearest_neighbours(
     queries: npt.NDArray[np.float32],
     vectors: npt.NDArray[np.float32],
     k: int,
-    *,
-    description: str = "finding neighbours",
     progress: Progress = silent,
+    description: str = "finding neighbours",
 ) -> Neighbours:
     """Return the k rows with the highest cosine similarity to each query, highest first; ties by row number.
 

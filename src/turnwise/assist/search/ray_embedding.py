@@ -59,16 +59,6 @@ _METADATA = b"turnwise"
 #: Records that are read concurrently.
 _READERS = 32
 
-#: The settings that identify a run, as the user knows them; a finished table does not depend on --block-rows.
-_SETTINGS = {
-    "turnwise": "version of turnwise",
-    "input": "input",
-    "model": "model",
-    "normalise": "--normalise",
-    "max_length": "--max-length",
-    "block_rows": "--block-rows",
-}
-
 #: Seconds in which a cluster must accept a connection.
 _TIMEOUT = 10
 
@@ -104,12 +94,9 @@ def embed_on_ray(
 ) -> EmbeddingResult:
     """Write a Lance table with the columns of the input, `row` (the text's number, from 0) and `vector`.
 
-    Repeating an interrupted call continues it without encoding finished blocks again. A finished table stays as it is.
-
-    Every worker loads the model by its name, and every machine of the cluster must reach `source` (see `open_corpus`)
-    and `out`: a folder that ends in .lance, or its URI on object storage. `workers` run on a GPU each if the cluster
-    has GPUs, else on a core each; None: as many as there are. `address` is that of a running cluster; None:
-    RAY_ADDRESS, else a temporary cluster on this machine. Other options are those of `embed` and `load_model`.
+    Repeating an interrupted call continues it. Every worker loads the model by its name, and every machine must reach
+    `source` (see `open_corpus`) and `out`. `workers`: None for as many as there are GPUs, or else cores. `address`:
+    None for RAY_ADDRESS, or else a temporary cluster on this machine.
     """
     os.environ.update(_RAY_ENVIRONMENT)
     with explain_missing_packages():
@@ -173,7 +160,7 @@ class _Worker:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[int]]:
         """Encode the block in a batch of one, unless a worker finished it and was killed before it could report."""
-        (block,) = (int(number) for number in batch["item"])
+        block = int(batch["item"][0])
         if not self._writer.is_finished(block):
             self._writer.write(block, self._encode(block))
         return {"block": [block]}
@@ -212,12 +199,10 @@ def _encode_blocks(task: EmbeddingTask, blocks: list[int], workers: int | None) 
             for row in finished.iter_rows():
                 yield int(row["block"])
         except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, TurnwiseError):
-                raise SearchError(f"{error.cause}. Finished blocks are kept") from None
-            raise SearchError(
-                f"a worker failed ({type(error.cause).__name__}: {error.cause}): finished blocks are kept, "
-                "so fix the cause and repeat the command"
-            ) from error
+            reason = (
+                "" if isinstance(error.cause, TurnwiseError) else f"a worker failed: {type(error.cause).__name__}: "
+            )
+            raise SearchError(f"{reason}{error.cause}. Finished blocks are kept, repeat the command") from error
         except ray.exceptions.RayError as error:
             raise SearchError(f"the cluster failed ({error}): finished blocks are kept, repeat the command") from error
 
@@ -345,12 +330,11 @@ class LanceWriter:
 
     def _check_same_run(self, stored: Mapping[str, Any], state: str) -> None:
         """Raise `SearchError` if the settings of an earlier run differ."""
-        changed = [label for name, label in _SETTINGS.items() if stored.get(name) != self.run[name]]
+        changed = [f"{name} (before: {stored.get(name)})" for name in self.run if stored.get(name) != self.run[name]]
         if changed:
-            before = f" (before: --block-rows {stored.get('block_rows')})" if _SETTINGS["block_rows"] in changed else ""
             raise SearchError(
-                f"{self.uri} {state} with another {', '.join(changed)}{before}: repeat the same command, "
-                "choose another path, or remove it"
+                f"{self.uri} {state} with another {', '.join(changed)}: repeat the same command, choose another path,"
+                " or remove it"
             )
         if self.run["model"] is None:
             raise SearchError(

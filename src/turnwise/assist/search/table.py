@@ -151,11 +151,7 @@ class VectorTable:
     # ---- writing
 
     def add(self, keys: Sequence[str], vectors: Vectors, columns: Mapping[str, Sequence[Any]]) -> int:
-        """Add and commit the rows whose keys are new, and return their number; existing rows stay as they are.
-
-        Of a repeated key the first row counts. Vectors (rows, size) may have any length but 0. `columns` has the values
-        of every column, in the order of the keys.
-        """
+        """Add and commit the rows whose keys are new, and return their number; of a repeated key the first counts."""
         if not len(keys):
             return 0
         rows = self._make_rows(keys, vectors, columns)
@@ -191,8 +187,7 @@ class VectorTable:
 
         schema = self._table.schema
         first = list({key: row for row, key in reversed([*enumerate(keys)])}.values())[::-1]
-        unit = normalise(vectors, self.size)[first]
-        arrays = {VECTOR: vector_array(unit)}
+        arrays = {VECTOR: vector_array(normalise(vectors, self.size)[first])}
         try:
             for name, values in {KEY: keys, **columns}.items():
                 arrays[name] = pa.array([values[row] for row in first], schema.field(name).type)
@@ -229,9 +224,8 @@ class VectorTable:
     ) -> list[list[SearchHit]]:
         """Return the k rows with the highest cosine similarity to each vector (queries, size); ties by key.
 
-        `where` has values by column (`{"source": "logs", "split": ["train", "valid"]}`; None for rows without a value),
-        or is an SQL expression over the columns, which must come from a trusted source. `columns` are those to return
-        (None: the caller's). `exact` compares with every vector even where there is an index.
+        `where` has values by column (`{"source": "logs", "split": ["train", None]}`), or is an SQL expression from a
+        trusted source. `columns` are those to return (None: the caller's). `exact` uses no index.
         """
         if k < 1:
             raise SearchError(f"k must be at least 1, got {k}")
