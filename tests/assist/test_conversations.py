@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 from tests.helpers.bag_of_words import SIZE, BagOfWords
 from tests.helpers.topic_dialogues import dialogues, topic
 from turnwise.assist import conversations as module
-from turnwise.assist.conversations import (
-    Conversations,
-    TurnStatistics,
-    conversation_title,
-    conversation_vector,
-)
+from turnwise.assist.conversations import Conversations, TurnStatistics, conversation_title, conversation_vector
 from turnwise.assist.map.reduction import MapSettings
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
 from turnwise.core.errors import EncoderMismatchError, SearchError

@@ -67,11 +67,7 @@ def restated_loss(vectors: np.ndarray, labels: list[int], temperature: float) ->
     return sum(losses) / len(losses) if losses else 0.0
 
 
-@given(
-    st.lists(st.integers(0, 3), min_size=1, max_size=9),
-    st.integers(0, 10_000),
-    st.sampled_from([0.05, 0.1, 1.0]),
-)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.integers(0, 10_000), st.sampled_from([0.05, 0.1, 1.0]))
 def test_loss_matches_the_equation(labels: list[int], seed: int, temperature: float) -> None:
     vectors = np.random.default_rng(seed).normal(size=(len(labels), 4))
     loss = supervised_contrastive(torch.from_numpy(vectors), torch.tensor(labels), temperature)
@@ -157,10 +153,7 @@ def test_one_example_per_intent_is_enough() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "intents", "message"),
-    [
-        (["a", "b"], ["x", "x"], "at least two intents, got 1"),
-        ([], [], "at least two intents, got 0"),
-    ],
+    [(["a", "b"], ["x", "x"], "at least two intents, got 1"), ([], [], "at least two intents, got 0")],
 )
 def test_invalid_examples_raise_errors(loaded: Encoder, texts: list[str], intents: list[str], message: str) -> None:
     with pytest.raises(IntentError, match=message):

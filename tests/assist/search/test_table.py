@@ -159,19 +159,10 @@ def test_invalid_sql(tmp_path: Path) -> None:
 def test_invalid_rows_are_rejected_and_nothing_is_written(tmp_path: Path) -> None:
     table = open_table(tmp_path)
     whole: dict[str, Any] = {"text": ["t"], "Turn": [0]}
-    for bad in (
-        np.zeros((1, SIZE)),
-        np.full((1, SIZE), np.nan),
-        np.ones((1, SIZE + 1)),
-        np.ones(SIZE),
-    ):
+    for bad in (np.zeros((1, SIZE)), np.full((1, SIZE), np.nan), np.ones((1, SIZE + 1)), np.ones(SIZE)):
         with pytest.raises(SearchError):
             table.add(["a"], bad.astype(np.float32), whole)
-    for columns in (
-        {"text": ["t"]},
-        {"text": ["t"], "Turn": ["one"]},
-        {"text": ["\ud800"], "Turn": [0]},
-    ):
+    for columns in ({"text": ["t"]}, {"text": ["t"], "Turn": ["one"]}, {"text": ["\ud800"], "Turn": [0]}):
         with pytest.raises(SearchError):
             table.add(["a"], vectors(1), columns)
     with pytest.raises(SearchError, match="k must be at least 1"):

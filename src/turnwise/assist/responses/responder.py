@@ -343,10 +343,7 @@ class Responder:
 
 
 def rank_answers(
-    candidates: Sequence[SearchHit],
-    counts: Mapping[int, int],
-    probabilities: npt.NDArray[np.floating] | None,
-    top: int,
+    candidates: Sequence[SearchHit], counts: Mapping[int, int], probabilities: npt.NDArray[np.floating] | None, top: int
 ) -> list[Suggestion]:
     """Order answers by their damped scores, best first, and fold those that say the same into the best of them.
 
