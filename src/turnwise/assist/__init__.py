@@ -1,4 +1,1 @@
-"""Applications: intents, responses, conversations, maps, labelling and search.
-
-May import `papers` and the packages below it.
-"""
+"""Applications: intents, responses, conversations, maps, labelling and search."""

@@ -140,20 +140,6 @@ def test_mistakes_match_confident_learning(labels: list[int], seed: int) -> None
     assert margins == sorted(margins, reverse=True)
 
 
-def test_planted_mistakes_are_found() -> None:
-    random = np.random.default_rng(3)
-    truth = np.repeat(np.arange(4), 50)
-    labels = truth.copy()
-    planted = random.choice(200, 10, replace=False)
-    labels[planted] = (labels[planted] + 1) % 4
-    logits = random.normal(size=(200, 4)) + 4 * np.eye(4)[truth]
-    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    mistakes = dict(find_confident_mistakes(probabilities, labels))
-    right = {row for row in planted.tolist() if mistakes.get(row) == truth[row]}
-    assert len(right) >= 8
-    assert len(mistakes) - len(right) <= 1
-
-
 def test_label_issues_have_their_input_row_and_report_duplicates() -> None:
     pairs = [("Stop it", "cancel"), ("drop the order", "cancel"), (" stop it ", "pause"), ("wait a bit", "pause")]
     probabilities = np.array([[0.2, 0.8], [0.9, 0.1], [0.3, 0.7], [0.2, 0.8]])
@@ -211,17 +197,6 @@ def test_overlaps_match_a_restatement(labels: list[int], seed: int) -> None:
         assert overlaps[pair] == (pytest.approx(overlap), crossing)
 
 
-def test_identical_intents_overlap_and_others_do_not() -> None:
-    random = np.random.default_rng(0)
-    centres = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0]])
-    labels = np.repeat([0, 1, 2], 40)
-    vectors = centres[labels] + 0.05 * random.normal(size=(120, 3))
-    (overlap,) = find_overlaps(make_examples(labels.tolist(), vectors))
-    assert (overlap.first, overlap.second) == ("a", "b")
-    assert overlap.overlap > 0.8
-    assert overlap.similarity > 0.99
-
-
 def test_a_single_wrong_label_is_no_overlap() -> None:
     random = np.random.default_rng(0)
     labels = np.repeat([0, 1], 10)
@@ -230,8 +205,3 @@ def test_a_single_wrong_label_is_no_overlap() -> None:
     assert find_overlaps(make_examples(labels.tolist(), vectors)) == ()
     vectors[16:18] = vectors[5:7] + 0.01
     assert len(find_overlaps(make_examples(labels.tolist(), vectors))) == 1
-
-
-def test_intents_with_one_example_never_overlap() -> None:
-    vectors = np.tile(np.array([[1.0, 0.0, 0.0]]), (4, 1))
-    assert find_overlaps(make_examples([0, 1, 1, 2], vectors)) == ()

@@ -231,16 +231,6 @@ def test_acknowledged_changes_survive_a_kill(folder: Path) -> None:
             ]
 
 
-def test_truncated_lines_are_ignored(folder: Path) -> None:
-    with Labelling.open(folder) as labelling:
-        labelling.name(0, "boats")
-        labelling.name(1, "gardens")
-    journal = folder / "labels.jsonl"
-    journal.write_bytes(journal.read_bytes()[:-9])
-    with Labelling.open(folder) as labelling:
-        assert set(labelling.labels()) == {"boats", None} and labelling.history["changes"] == 1
-
-
 def test_opening_leaves_no_file(folder: Path) -> None:
     with Labelling.open(folder) as labelling:
         assert labelling.history["changes"] == 0

@@ -87,8 +87,9 @@ class CalibrationData:
     @classmethod
     def concatenate(cls, parts: Sequence["CalibrationData"]) -> "CalibrationData":
         """Join the data of several folds."""
-        columns = zip(*([getattr(part, field.name) for field in fields(cls)] for part in parts), strict=True)
-        return cls(*(None if values[0] is None else np.concatenate(values) for values in columns))
+        columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(cls)}
+        joined: Any = {name: None if each[0] is None else np.concatenate(each) for name, each in columns.items()}
+        return cls(**joined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,6 +407,6 @@ class IntentModel:
         nearest = nearest_neighbours(vectors, self.examples.in_scope_vectors, count)
         pairs, found = self.examples.pairs, zip(nearest.rows.tolist(), nearest.similarities.tolist(), strict=True)
         return [
-            [SimilarExample(*pairs[row], cosine) for row, cosine in zip(rows, cosines, strict=True)]
+            [SimilarExample(pairs[row][0], pairs[row][1], cosine) for row, cosine in zip(rows, cosines, strict=True)]
             for rows, cosines in found
         ]

@@ -1,4 +1,1 @@
-"""Response suggestion: a selector over a list in memory, and a responder over a vector table.
-
-May import `assist.search`, and `evaluation` and the packages below it.
-"""
+"""Response suggestion: a selector over a list in memory, and a responder over a vector table."""
