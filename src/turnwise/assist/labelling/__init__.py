@@ -1,1 +1,1 @@
-"""Labelling of a map: people name, merge, split and correct groups of utterances, and fit an intent classifier on them."""
+"""Labelling of a map: people name, merge, split and correct groups, and fit an intent classifier on them."""

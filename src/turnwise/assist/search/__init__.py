@@ -1,1 +1,1 @@
-"""Vector tables (LanceDB), exact nearest-neighbour search in memory, and bulk embedding, locally or on a Ray cluster."""
+"""Vector tables (LanceDB), exact nearest-neighbour search in memory, and bulk embedding, local or on Ray."""
