@@ -1,8 +1,5 @@
 """Whole conversations: their vectors, similarity search, clusters, and resumable indexing."""
 
-import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -88,16 +85,6 @@ def test_sample_covers_a_large_corpus(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 # ---- similar conversations
-
-
-def test_nearest_conversations_share_the_topic(conversations: Conversations) -> None:
-    shares = []
-    for each in dialogues(45):
-        results = conversations.similar(each, top=5)
-        assert len(results) == 5 and each.id not in {one.dialogue for one in results}
-        assert [one.similarity for one in results] == sorted((one.similarity for one in results), reverse=True)
-        shares.append(np.mean([topic(one.dialogue) == topic(each.id) for one in results]))
-    assert np.mean(shares) > 0.75  # a third by chance
 
 
 def test_result_contains_the_whole_conversation(conversations: Conversations) -> None:
@@ -217,37 +204,6 @@ def test_interrupted_indexing_is_continued(tmp_path: Path, monkeypatch: pytest.M
     whole = Conversations.open(tmp_path / "whole", BagOfWords())
     whole.index(dialogues(45))
     assert again.similar(["about sail"], top=45) == whole.similar(["about sail"], top=45)
-
-
-_INDEXES = """
-import sys
-from tests.helpers.bag_of_words import BagOfWords
-from tests.helpers.topic_dialogues import dialogues
-from turnwise.assist import conversations as module
-module.BATCH = 8
-conversations = module.Conversations.open(sys.argv[1], BagOfWords())
-print("open", flush=True)
-conversations.index(dialogues(200), progress=lambda what, done, total=None: print(what, done, flush=True))
-"""
-
-
-def test_sigkill_loses_and_duplicates_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _INDEXES, str(tmp_path / "table")]
-    worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert worker.stdout is not None
-    lines = [worker.stdout.readline()]
-    while "indexing conversations 48" not in lines[-1]:
-        lines.append(worker.stdout.readline())
-        assert lines[-1], "it ended by itself"
-    worker.send_signal(signal.SIGKILL)
-    lines += worker.stdout.read().splitlines()
-    worker.wait()
-    reported = max(int(line.split()[-1]) for line in lines if "indexing" in line)
-    conversations = Conversations.open(tmp_path / "table", BagOfWords())
-    assert reported <= len(conversations) < 200
-    conversations.index(dialogues(200))
-    results = conversations.similar(["about sail"], top=1000)
-    assert sorted(each.dialogue for each in results) == sorted(each.id for each in dialogues(200))
 
 
 # ---- clusters

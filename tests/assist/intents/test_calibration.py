@@ -112,8 +112,8 @@ def test_quantile_lies_between_adjacent_order_statistics(count, rate, seed):
 @pytest.mark.parametrize("count", [4, pytest.param(12, marks=pytest.mark.full)])
 def test_new_scores_are_below_the_quantile_at_the_requested_rate(count):
     random = np.random.default_rng(0)
-    below = [random.normal() < lower_quantile(random.normal(size=count), 0.05) for _ in range(2_000)]
-    assert np.mean(below) == pytest.approx(0.05, abs=0.015)
+    below = [random.normal() < lower_quantile(random.normal(size=count), 0.05) for _ in range(1_000)]
+    assert np.mean(below) == pytest.approx(0.05, abs=0.02)
 
 
 def test_offsets_shrink_towards_zero_for_few_texts():

@@ -57,14 +57,6 @@ def test_abstains_from_texts_unlike_any_example(head):
     assert classifier.decide([]) == []
 
 
-def test_heads_agree_on_few_examples():
-    queries = ["where is it", "my order", "money please", "elephants"]
-    prototypes, neighbours = (
-        _fit(head=head, neighbours=9).predict_proba(queries) for head in ("prototypes", "neighbours")
-    )
-    np.testing.assert_allclose(prototypes, neighbours)
-
-
 # ---- decisions
 
 

@@ -79,22 +79,6 @@ def test_scores_of_new_texts_do_not_depend_on_the_number_of_examples(examples):
         [SimilarityScorer.fit(*world(40, examples, 10 + draw), None).score(queries)[own].mean() for draw in range(5)]
     )
     assert few == pytest.approx(many, abs=0.015)
-    # and neither do scores of left-out examples
-    left = []
-    for draw in range(5):
-        vectors, labels = world(40, examples, 20 + draw)
-        left.append(
-            SimilarityScorer.fit(vectors, labels, None)
-            .score_left_out(np.arange(len(labels)))[np.arange(len(labels)), labels]
-            .mean()
-        )
-    assert np.mean(left) == pytest.approx(many, abs=0.03)
-    # the squared distance from the plain mean does
-    if examples < 5:
-        vectors, labels = world(40, examples, 3)
-        plain = np.stack([vectors[labels == label].mean(0) for label in range(40)])
-        distances = 2 * (queries @ plain.T) - (plain**2).sum(1)
-        assert distances[own].mean() < many - 0.05
 
 
 def test_blocks_do_not_change_results(monkeypatch):

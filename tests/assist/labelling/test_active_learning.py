@@ -22,44 +22,6 @@ def name_of(label: int, predictions: LabelPredictions) -> str | None:
     return None if label < 0 else predictions.names[label]
 
 
-def world(seed: int, rows: int = 240, intents: int = 12) -> tuple[np.ndarray, np.ndarray]:
-    """Return vectors around the centres of intents with decreasing frequencies, and their intents."""
-    random = np.random.default_rng(seed)
-    centres = random.normal(size=(intents, 16))
-    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
-    weights = 1 / np.arange(1, intents + 1)
-    truth = random.choice(intents, rows, p=weights / weights.sum())
-    vectors = centres[truth] + 0.2 * random.normal(size=(rows, 16))
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32), truth
-
-
-def accuracy(vectors: np.ndarray, truth: np.ndarray, labelled: list[int]) -> float:
-    """Return the mean recall of the nearest labelled utterance over the intents."""
-    right = truth[np.array(labelled)][(vectors @ vectors[labelled].T).argmax(1)] == truth
-    return float(np.mean([right[truth == intent].mean() for intent in np.unique(truth)]))
-
-
-@pytest.mark.parametrize("clustered", [False, True])
-def test_questions_teach_more_than_random_utterances(clustered: bool) -> None:
-    questions, random_accuracies = [], []
-    for seed in range(6):
-        vectors, truth = world(seed)
-        groups = (truth % 5 if clustered else np.full(len(truth), -1)).astype(np.int32)  # clusters that mix intents
-        state, selector = GroupAssignment(groups), QuestionSelector(vectors, np.ones(len(truth), np.int64))
-        labelled: list[int] = []
-        for _ in range(6):
-            for question in selector.select([""] * len(truth), state, 5):
-                label_row(state, question.row, f"intent {truth[question.row]}")
-                labelled.append(question.row)
-        assert len(set(labelled)) == 30
-        random = np.random.default_rng(seed)
-        questions.append(accuracy(vectors, truth, labelled))
-        random_accuracies += [
-            accuracy(vectors, truth, random.choice(len(truth), 30, replace=False).tolist()) for _ in range(5)
-        ]
-    assert np.mean(questions) > np.mean(random_accuracies) + 0.1
-
-
 def similarity(vectors: np.ndarray, threshold: float) -> np.ndarray:
     return np.maximum(0, (vectors.astype(float) @ vectors.T.astype(float) - threshold) / (1 - threshold))
 

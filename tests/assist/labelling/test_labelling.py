@@ -3,9 +3,6 @@
 import csv
 import io
 import json
-import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -192,43 +189,6 @@ def test_changes_are_durable_before_they_are_acknowledged(folder: Path) -> None:
     assert [line.get("do") for line in lines] == [None, "name"] and lines[1]["names"] == [[0, "boats"]]
     labelling.undo()
     assert json.loads((folder / "labels.jsonl").read_text().splitlines()[-1]) == {"do": "undo"}
-
-
-_WORKER = """
-import sys
-from turnwise.assist.labelling.labelling import Labelling
-labelling = Labelling.open(sys.argv[1])
-print("open", flush=True)
-for step in range(int(sys.argv[2]), 10**6):
-    labelling.label([step % 24], f"name {step}")
-    print(step, flush=True)
-"""
-
-
-@pytest.mark.full
-def test_acknowledged_changes_survive_a_kill(folder: Path) -> None:
-    step = 0
-    for kill in range(2):
-        worker = subprocess.Popen(
-            [sys.executable, "-c", _WORKER, str(folder), str(step)], stdout=subprocess.PIPE, text=True
-        )
-        assert worker.stdout is not None
-        lines = [worker.stdout.readline()]
-        while len(lines) < 20 + 7 * kill:
-            lines.append(worker.stdout.readline())
-            assert lines[-1], "the process ended early"
-        worker.send_signal(signal.SIGKILL)
-        lines += worker.stdout.read().split("\n")  # printed before the kill
-        worker.wait()
-        acknowledged = int([line for line in lines if line.strip().isdigit()][-1])
-        with Labelling.open(folder) as labelling:
-            # at most one change was written without being acknowledged
-            assert labelling.history["changes"] in (acknowledged + 1, acknowledged + 2)
-            step = labelling.history["changes"]
-            labels = labelling.labels()
-            assert [labels[row % 24] for row in range(max(0, step - 24), step)] == [
-                f"name {row}" for row in range(max(0, step - 24), step)
-            ]
 
 
 def test_opening_leaves_no_file(folder: Path) -> None:

@@ -132,10 +132,7 @@ def test_finish_writes_classifier_and_labels(tmp_path: Path, monkeypatch: pytest
     ("arguments", "message"),
     [
         (["name", "MAP", "7", "x"], "no group 7"),
-        (["merge", "MAP", "0"], "two different groups"),
         (["set", "MAP", "99", "--name", "x"], "numbered from 0 to 47"),
-        (["undo", "MAP"], "no change to undo"),
-        (["finish", "MAP", "--out", "OUT"], "name a group first"),
         (["status", "OUT"], "is not a map"),
         (["carry", "MAP", "--from", "OUT"], "is not a map"),
     ],

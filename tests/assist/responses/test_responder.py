@@ -77,12 +77,6 @@ def test_texts_turns_and_dialogues_are_equivalent(responder: Responder) -> None:
     assert responder.suggest(before, vectors=vectors) == responder.suggest(before)
 
 
-def test_situation_is_the_newest_turns(responder: Responder) -> None:
-    before = DIALOGUES[0].turns[:3]
-    earlier = (Turn("user", "something else entirely"), Turn("system", "about penguins"))
-    assert responder.suggest([*earlier, *before]) == responder.suggest(before)
-
-
 def test_row_vector_is_the_sum_of_newest_turn_and_newest_turns(responder: Responder) -> None:
     rows = responder.table.read(["vector", "turn"], {"dialogue": "d1"}).to_pylist()
     conversation_turns, encoder = DIALOGUES[1].turns, BagOfWords()
