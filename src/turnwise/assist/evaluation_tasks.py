@@ -147,8 +147,16 @@ def evaluate_abstention(
             if data.out_of_scope.train:
                 helped, _ = classify(classifier, support, data.out_of_scope.train)
                 runs[f"{requested}, with out-of-scope examples"].append(helped)
-    outcomes = (_abstention_outcomes(data.name, f"{_SHOTS}-shot {name}", each) for name, each in runs.items())
-    return [outcome for each in outcomes for outcome in each]
+    outcomes = []
+    for name, each in runs.items():
+        setting, right = f"{_SHOTS}-shot {name}", np.stack([run.correct for run in each])
+        rejected = np.stack([run.rejected for run in each])
+        in_scope = in_scope_mask(rejected, right.shape[1])
+        rates = np.stack([rejected & in_scope, in_scope], -1).astype(np.float32)
+        outcomes.append(Outcome("abstention", data.name, setting, FALSE_REJECTION, rates, "ratio"))
+        measured = scope_outcomes("abstention", data.name, setting, right, rejected)
+        outcomes += [outcome for outcome in measured if outcome.metric in _SCOPE_METRICS]
+    return outcomes
 
 
 def _reject_equally_many(scores: npt.NDArray[np.floating], reference: _Decisions) -> Flags:
@@ -157,17 +165,6 @@ def _reject_equally_many(scores: npt.NDArray[np.floating], reference: _Decisions
     count = int(reference.rejected[:in_scope].sum())
     threshold = np.sort(scores[:in_scope])[count] if count < in_scope else np.inf
     return np.asarray(scores < threshold)
-
-
-def _abstention_outcomes(dataset: str, setting: str, runs: Sequence[_Decisions]) -> list[Outcome]:
-    correct, rejected = np.stack([run.correct for run in runs]), np.stack([run.rejected for run in runs])
-    in_scope = in_scope_mask(rejected, correct.shape[1])
-    false_rejections = np.stack([rejected & in_scope, in_scope], -1).astype(np.float32)
-    all_outcomes = scope_outcomes("abstention", dataset, setting, correct, rejected)
-    return [
-        Outcome("abstention", dataset, setting, FALSE_REJECTION, false_rejections, "ratio"),
-        *(outcome for outcome in all_outcomes if outcome.metric in _SCOPE_METRICS),
-    ]
 
 
 # ---- selection

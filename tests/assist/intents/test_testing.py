@@ -229,7 +229,6 @@ def test_encoder_is_tuned_in_every_fold(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("texts", "intents", "settings", "message"),
     [
-        (["a b", "a c"], ["x", "x"], {}, "at least two intents"),
         (["a b", "c d"], ["x", "y"], {}, "fewer than two intents have a second example"),
         (
             ["a b", "a c", "c d", "c e"],

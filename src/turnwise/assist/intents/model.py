@@ -393,7 +393,12 @@ class IntentModel:
         """Return one decision per text, with its most similar examples."""
         result, classes = self.score(vectors), self.examples.classes
         thresholds = self.calibration.thresholds(len(classes))
-        similar = self._similar_examples(vectors, neighbours) if neighbours else [[]] * len(texts)
+        pairs = self.examples.pairs
+        similar: list[list[SimilarExample]] = [[] for _ in texts]
+        if neighbours:
+            nearest = nearest_neighbours(vectors, self.examples.in_scope_vectors, neighbours)
+            for found, rows, cosines in zip(similar, nearest.rows.tolist(), nearest.similarities.tolist(), strict=True):
+                found += (SimilarExample(*pairs[int(row)], cosine) for row, cosine in zip(rows, cosines, strict=True))
         decisions = []
         for row, text in enumerate(texts):
             order = result.order[row, :MAX_RANKED].tolist()
@@ -402,11 +407,3 @@ class IntentModel:
             threshold = None if self.calibration.threshold is None else float(thresholds[order[0]])
             decisions.append(make_decision(text, ranked, threshold, bool(result.abstained[row]), similar[row]))
         return decisions
-
-    def _similar_examples(self, vectors: Vectors, count: int) -> list[list[SimilarExample]]:
-        nearest = nearest_neighbours(vectors, self.examples.in_scope_vectors, count)
-        pairs, found = self.examples.pairs, zip(nearest.rows.tolist(), nearest.similarities.tolist(), strict=True)
-        return [
-            [SimilarExample(pairs[row][0], pairs[row][1], cosine) for row, cosine in zip(rows, cosines, strict=True)]
-            for rows, cosines in found
-        ]

@@ -183,7 +183,14 @@ def cross_validate(
     progress("encoding examples", 0, len(pairs))
     vectors = encode_distinct(encoder, [text for text, _ in pairs], normalise=True, max_length=classifier.max_length)
     examples = IntentExamples.from_pairs(pairs, vectors)
-    _check_counts(examples, folds)
+    counts = np.bincount(examples.labels)
+    if (counts > 1).sum() < 2:
+        raise IntentError("fewer than two intents have a second example: add examples, or nothing can be evaluated")
+    if counts.max() + -counts.max() // folds < 2:
+        raise IntentError(
+            f"no intent has more than {counts.max()} examples: without one of {folds} folds, fewer than two are left,"
+            " and calibration needs two; add examples, or use more folds"
+        )
     predictions = predict_folds(classifier, encoder, examples, folds=folds, seed=seed, progress=progress)
     first = {pair: row for row, pair in reversed(list(enumerate(pairs)))}
     predictions = replace(predictions, rows=[first[pair] for pair in predictions.pairs])
@@ -240,19 +247,6 @@ def _predict(
     best = result.order[:, 0]
     rejected = result.probabilities.shape[1]
     return result.probabilities, result.scores[np.arange(len(best)), best], np.where(result.abstained, rejected, best)
-
-
-def _check_counts(examples: IntentExamples, folds: int) -> None:
-    if len(examples.classes) < 2:
-        raise IntentError("a report needs examples of at least two intents, got one")
-    counts = np.bincount(examples.labels)
-    if (counts > 1).sum() < 2:
-        raise IntentError("fewer than two intents have a second example: add examples, or nothing can be evaluated")
-    if counts.max() + -counts.max() // folds < 2:
-        raise IntentError(
-            f"no intent has more than {counts.max()} examples: without one of {folds} folds, fewer than two are left,"
-            " and calibration needs two; add examples, or use more folds"
-        )
 
 
 def _describe_settings(classifier: IntentClassifier) -> dict[str, Any]:

@@ -164,7 +164,11 @@ def split_group(state: GroupAssignment, group: int, parts: int, vectors: npt.NDA
 
 def label_rows(state: GroupAssignment, rows: Sequence[int], name: str | None) -> LabelChange | None:
     """Move rows to the largest group with a name, unless they are in one, or with None to no group."""
-    selected = _validate_rows(state, rows)
+    if not len(rows):
+        raise MapError("no row was given: pass the rows of the utterances to label")
+    selected = np.unique(np.array(rows, np.int64))
+    if selected[0] < 0 or selected[-1] >= len(state.groups):
+        raise MapError(f"rows are numbered from 0 to {len(state.groups) - 1}, got {selected[[0, -1]].tolist()}")
     if name is None:
         target, existing = NO_GROUP, [NO_GROUP]
     else:
@@ -198,16 +202,6 @@ def copy_labels(state: GroupAssignment, labels: Sequence[tuple[int, str, bool]])
 def _check_group(state: GroupAssignment, group: int) -> None:
     if group < 0 or not (state.groups == group).any():
         raise MapError(f"there is no group {group}: it may have been merged into another one, or emptied")
-
-
-def _validate_rows(state: GroupAssignment, rows: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return distinct rows in ascending order."""
-    if not len(rows):
-        raise MapError("no row was given: pass the rows of the utterances to label")
-    distinct = np.unique(np.array(rows, np.int64))
-    if distinct[0] < 0 or distinct[-1] >= len(state.groups):
-        raise MapError(f"rows are numbered from 0 to {len(state.groups) - 1}, got {distinct[[0, -1]].tolist()}")
-    return distinct
 
 
 def _validate_name(name: str) -> str:

@@ -126,11 +126,6 @@ def _key(*parts: str | int | None) -> str:
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
 
 
-def _text_number(text: str) -> int:
-    """Return a number that equivalent texts share."""
-    return int.from_bytes(hashlib.blake2b(normalise_text(text).encode(), digest_size=8).digest(), "big", signed=True)
-
-
 @dataclass(frozen=True, slots=True)
 class IndexingResult:
     """How many dialogues were read, and how many answers were given, added, or already present."""
@@ -290,7 +285,9 @@ class Responder:
         situations = self._encode([each for row in new for each in row.situation])
         starts = np.cumsum([0, *(len(row.situation) for row in new[:-1])])
         columns: dict[str, list[Any]] = {name: [row.values[name] for row in new] for name in FILTER_TYPES}
-        columns |= {"same": [_text_number(text) for text in texts], "answer": list(answers.astype(np.float16))}
+        digests = (hashlib.blake2b(normalise_text(text).encode(), digest_size=8).digest() for text in texts)
+        columns["same"] = [int.from_bytes(digest, "big", signed=True) for digest in digests]
+        columns |= {"answer": list(answers.astype(np.float16))}
         return self.table.add([row.key for row in new], np.add.reduceat(situations, starts), columns)
 
     def _encode(self, inputs: Sequence[EncoderInput]) -> Vectors:

@@ -179,8 +179,15 @@ class VectorTable:
         began = time.time() - 1  # the file system's clock may be slightly behind
         with _reporting(f"{self.uri}, table {self.name} cannot {action}"):
             yield
-        if self._folder is not None:
-            _sync_changes(self._folder, began)
+        for parent, _, names in os.walk(self._folder) if self._folder is not None else ():
+            changed = False
+            for path in (Path(parent, name) for name in names):
+                with suppress(FileNotFoundError):  # compacted by another process
+                    if path.stat().st_mtime >= began:
+                        sync_to_disk(path)
+                        changed = True
+            if changed:
+                sync_to_disk(Path(parent))
 
     def _make_rows(self, keys: Sequence[str], vectors: Vectors, columns: Mapping[str, Sequence[Any]]) -> "pa.Table":
         import pyarrow as pa
@@ -358,17 +365,3 @@ def local_folder(uri: str) -> Path | None:
     if separator and scheme != "file":
         return None
     return Path(rest if separator else uri).absolute()
-
-
-def _sync_changes(folder: Path, since: float) -> None:
-    """Wait until the files of a folder that were modified since a time are on disk."""
-    for parent, _, names in os.walk(folder):
-        changed = False
-        for name in names:
-            with suppress(FileNotFoundError):  # compacted by another process
-                path = Path(parent, name)
-                if path.stat().st_mtime >= since:
-                    sync_to_disk(path)
-                    changed = True
-        if changed:
-            sync_to_disk(Path(parent))
