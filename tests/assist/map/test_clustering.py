@@ -1,6 +1,7 @@
 """Clusters: topics are found, outliers are assigned, names and representatives describe a cluster."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 from math import log
 
@@ -36,9 +37,11 @@ def test_outliers_are_assigned_as_requested() -> None:
     unrelated = np.random.default_rng(0).normal(size=(12, VECTORS.shape[1])).astype(np.float32)
     unrelated /= np.linalg.norm(unrelated, axis=1, keepdims=True)
     vectors = np.concatenate([VECTORS, unrelated])
-    strict, near, everything = (
-        find_clusters(DimensionReduction(vectors, MapSettings("tsne", 15, each))) for each in ("none", "near", "all")
-    )
+    reduction, found = DimensionReduction(vectors, MapSettings("tsne", 15)), []
+    for outliers in ("none", "near", "all"):
+        reduction.settings = replace(reduction.settings, outliers=outliers)
+        found.append(find_clusters(reduction))
+    strict, near, everything = found
     assert (everything != NO_CLUSTER).all()
     assert (near == NO_CLUSTER).sum() <= (strict == NO_CLUSTER).sum()
     # assigning outliers changes nothing else but the numbers of clusters

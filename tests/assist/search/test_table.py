@@ -169,14 +169,14 @@ def test_table_that_does_not_fit_is_rejected(tmp_path: Path) -> None:
 def test_small_commits_are_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turnwise.assist.search.table._COMMITS", 5)
     table = open_table(tmp_path)
-    for place in range(42):
+    for place in range(12):
         assert add(table, [str(place)], seed=place) == 1
-    assert len(table) == 42
+    assert len(table) == 12
     # two that are not compacted yet, and at most two that are
     assert table._table.stats()["fragment_stats"]["num_fragments"] <= 4
-    assert len(table.existing_keys([str(place) for place in range(50)])) == 42
+    assert len(table.existing_keys([str(place) for place in range(50)])) == 12
     # nor do the commits of short processes accumulate
-    for place in range(42, 60):
+    for place in range(12, 24):
         add(open_table(tmp_path), [str(place)], seed=place)
     assert open_table(tmp_path)._table.stats()["fragment_stats"]["num_fragments"] <= 6
 
