@@ -182,16 +182,10 @@ def evaluate_selection(
 ) -> list[Outcome]:
     """Measure two-stage response selection: an encoder retrieves k of all responses, a re-ranker orders them.
 
-    The pool is every distinct correct response of the test contexts; for a context only its own responses (or equal
-    texts) are correct. The largest k is retrieved and re-ranked once; a smaller one uses its first k. Metrics, in
-    percent:
-
-    - Top-1: how often the first response is correct;
-    - MRR: mean reciprocal rank of the best correct response, 0 if none was retrieved;
-    - retrieved: how often a correct response is among the k, an upper bound for every re-ranker.
-
-    Top-1 and MRR are also given for the similarity alone. Times in milliseconds per context are measured over blocks of
-    contexts; retrieving includes encoding the contexts but not the pool. More than `max_contexts` are sampled.
+    The pool is every distinct correct response of the test contexts, of which more than `max_contexts` are sampled; for
+    a context only its own responses (or equal texts) are correct. Metrics are Top-1, MRR (0 if none was retrieved), and
+    how often a correct response is retrieved, an upper bound for every re-ranker; Top-1 and MRR also by similarity
+    alone. Times per context are measured over blocks; retrieving includes encoding the contexts but not the pool.
     """
     answerable = with_answers(examples, dataset)
     selector = Selector(encoder, reranker, max_length=RESPONSE_MAX_LENGTH)

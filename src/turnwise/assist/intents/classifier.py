@@ -168,15 +168,8 @@ class IntentClassifier:
     ) -> Calibration:
         """Calibrate on held-out texts; this calibration is kept when examples are added.
 
-        Texts that are examples themselves are ignored. Raise IntentError if an intent has no examples, or no in-scope
-        text is left.
-
-        Args:
-            texts: of the intents, or out of scope.
-            intents: the intent of each text, or 'out_of_scope'.
-            out_of_scope: further out-of-scope texts.
-            false_rejection: replaces the classifier's rate.
-            vectors: normalised vectors of `texts`, if known.
+        Texts that are examples themselves are ignored. `out_of_scope` are further texts, `false_rejection` replaces the
+        classifier's rate, and `vectors` are normalised vectors of `texts`, if known.
         """
         model = self._fitted_model()
         pairs = [*validate_pairs(texts, intents), *validate_pairs(out_of_scope, [OUT_OF_SCOPE] * len(out_of_scope))]

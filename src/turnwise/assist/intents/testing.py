@@ -114,17 +114,10 @@ def run_test(
     unknown_out_of_scope: bool = False,
     progress: Progress = silent,
 ) -> IntentTestResult:
-    """Test a fitted classifier, which is not changed, on labelled texts.
+    """Test a fitted classifier on texts with their intents, or 'out_of_scope'.
 
-    Raise IntentError if no text is left, or an intent has no examples and `unknown_out_of_scope` is not set.
-
-    Args:
-        classifier: the fitted classifier.
-        texts: of the intents, or out of scope.
-        intents: the intent of each text, or 'out_of_scope'.
-        exclude_examples: leave out texts that are examples of the classifier: it is better on them than on new texts.
-        unknown_out_of_scope: texts of intents without examples count as out of scope.
-        progress: called while texts are encoded.
+    `exclude_examples` leaves out texts that are examples of the classifier: it is better on them than on new texts.
+    With `unknown_out_of_scope`, texts of intents without examples count as out of scope, else they are an error.
     """
     pairs = validate_pairs(texts, intents)
     examples = classifier.model_.examples

@@ -1,8 +1,7 @@
 """Active learning: which utterances to ask a person about next.
 
-A label helps with the utterance itself as far as it is uncertain, and with similar utterances as far as they are
-uncertain and nothing near them has been labelled yet. With k(r, s) the similarity of two utterances, from 0 to 1, the
-value of asking about r is
+A label helps with the utterance itself and with similar ones, as far as they are uncertain and nothing near them has
+been labelled yet. With k(r, s) the similarity of two utterances, from 0 to 1, the value of asking about r is
 
     u(r) · Σ_s u(s) · n(s) · max(0, k(r, s) - c(s))
 
@@ -13,8 +12,7 @@ value of asking about r is
 - c(s) is the coverage of s: its similarity to the most similar utterance that has been labelled individually, or was
   just selected. So questions differ from each other and from earlier ones.
 
-Questions are selected greedily. With many utterances, sums run over a random sample, and candidates are sampled by
-their uncertainty.
+Questions are selected greedily; of many utterances, sums and candidates are samples.
 """
 
 from collections.abc import Mapping, Sequence

@@ -191,10 +191,10 @@ class Responder:
 
         Args:
             uri: a folder, or any address that LanceDB takes (`s3://bucket/path`, `gs://…`).
-            encoder: the encoder that the table was written with.
+            encoder: the encoder that the table was written with, and so are `turns` and `max_length`.
             reranker: orders retrieved answers; None: by similarity.
-            turns: the newest turns that make up a situation, as the table was written.
-            max_length: tokens per situation or answer in the encoder, as the table was written; None: its limit.
+            turns: the newest turns that make up a situation.
+            max_length: tokens per situation or answer; None: the encoder's limit.
             storage: options for object storage.
         """
         if turns < 1:
