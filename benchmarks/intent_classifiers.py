@@ -203,7 +203,7 @@ def classify_with_turnwise(
 
 def predict_with(classifier: IntentClassifier, scored: Vectors, seconds: float, details: dict[str, Any]) -> Prediction:
     """Return the most probable intents of a fitted classifier, with the scores by which it abstains."""
-    best = classifier.model_.predict_proba(scored).argmax(1)
+    best = classifier.model_.score(scored).probabilities.argmax(1)
     scores = classifier.model_.score(scored).scores.max(1)
     return Prediction(classifier.classes_[best], scores, seconds, details)
 

@@ -99,8 +99,7 @@ def test_known_vectors_are_not_encoded_again():
     vectors = encoder.encode(queries, normalise=True)
     encoder.encoded = 0
     given = classifier.decide(queries, vectors=vectors)
-    classifier.add("refund", ["my money"], vectors=encoder.encode(["my money"], normalise=True))
-    assert encoder.encoded == 1
+    assert encoder.encoded == 0
     assert given == _fit().decide(queries)
     for wrong, message in (
         (vectors[:1], "one row per text"),

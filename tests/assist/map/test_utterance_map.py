@@ -195,9 +195,8 @@ def test_map_of_a_model_that_was_trained_further_cannot_be_compared(
     saved = UtteranceMap.load(tmp_path / "map")
     assert saved.encoder == Encoder.load(folder, device="cpu").identify()
     make_map(VectorCache(Encoder.load(folder, device="cpu")), texts, TSNE, earlier=saved)
-    for encoder, max_length in ((nudged(folder), None), (Encoder.load(folder, device="cpu"), 3)):
-        with pytest.raises(EncoderMismatchError, match=r"made with another encoder: .*turnwise map STORE --out DIR"):
-            make_map(encoder, texts, TSNE, earlier=saved, max_length=max_length)
+    with pytest.raises(EncoderMismatchError, match=r"made with another encoder: .*turnwise map STORE --out DIR"):
+        make_map(nudged(folder), texts, TSNE, earlier=saved)
 
 
 def test_samples_depend_on_the_seed() -> None:

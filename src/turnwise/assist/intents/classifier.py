@@ -164,12 +164,11 @@ class IntentClassifier:
         *,
         out_of_scope: Sequence[str] = (),
         false_rejection: float | None = None,
-        vectors: Vectors | None = None,
     ) -> Calibration:
         """Calibrate on held-out texts; this calibration is kept when examples are added.
 
-        Texts that are examples themselves are ignored. `out_of_scope` are further texts, `false_rejection` replaces the
-        classifier's rate, and `vectors` are normalised vectors of `texts`, if known.
+        Texts that are examples themselves are ignored. `out_of_scope` are further texts, and `false_rejection` replaces
+        the classifier's rate.
         """
         model = self._fitted_model()
         pairs = [*validate_pairs(texts, intents), *validate_pairs(out_of_scope, [OUT_OF_SCOPE] * len(out_of_scope))]
@@ -178,7 +177,7 @@ class IntentClassifier:
             raise IntentError(f"the intent {unknown[0]!r} has no examples: add some first, or leave its texts out")
         rate = self.false_rejection if false_rejection is None else false_rejection
         settings = replace(model.settings, false_rejection=rate, per_intent=self.per_intent)
-        every = self._encode_missing([text for text, _ in pairs], vectors, len(texts))
+        every = self._encode([text for text, _ in pairs])
         unseen = model.examples.rows_not_included(pairs)
         inside = [row for row in unseen if pairs[row][1] != OUT_OF_SCOPE]
         outside = [row for row in unseen if pairs[row][1] == OUT_OF_SCOPE]
@@ -203,10 +202,10 @@ class IntentClassifier:
         """Return the fraction of correct predictions; 'out_of_scope' is correct where the classifier abstains."""
         return float((self.predict(texts) == np.asarray(intents)).mean())
 
-    def predict_proba(self, texts: Sequence[str], *, vectors: Vectors | None = None) -> npt.NDArray[np.float64]:
+    def predict_proba(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the probability of each intent (texts, intents), assuming texts in scope; the order is `classes_`."""
         model = self._fitted_model()
-        return model.calibration.probabilities(model.logits(self._encode_missing(texts, vectors, len(texts))))
+        return model.calibration.probabilities(model.logits(self._encode(texts)))
 
     def decide(
         self, texts: Sequence[str], *, neighbours: int = 3, several: bool = False, vectors: Vectors | None = None
@@ -230,10 +229,10 @@ class IntentClassifier:
 
     # ---- changing examples
 
-    def add(self, intent: str, texts: Sequence[str], *, vectors: Vectors | None = None) -> int:
-        """Add examples of an intent, which may be new; return how many are new. `vectors` are theirs, if known."""
+    def add(self, intent: str, texts: Sequence[str]) -> int:
+        """Add examples of an intent, which may be new or 'out_of_scope'; return how many are new."""
         before = len(self._fitted_model().examples.pairs)
-        self.model_ = self.with_changes(added=validate_pairs(texts, [intent] * len(texts)), vectors=vectors)
+        self.model_ = self.with_changes(added=validate_pairs(texts, [intent] * len(texts)))
         return len(self.model_.examples.pairs) - before
 
     def remove(self, intent: str, texts: Sequence[str] | None = None) -> int:
@@ -243,19 +242,13 @@ class IntentClassifier:
         self.model_ = self.with_changes(removed=pairs)
         return before - len(self.model_.examples.pairs)
 
-    def with_changes(
-        self, *, added: Sequence[IntentPair] = (), removed: Sequence[IntentPair] = (), vectors: Vectors | None = None
-    ) -> IntentModel:
-        """Return the model with some examples, of known `vectors`, and without others, recalibrated once."""
+    def with_changes(self, *, added: Sequence[IntentPair] = (), removed: Sequence[IntentPair] = ()) -> IntentModel:
+        """Return the model with some examples and without others, recalibrated once; the classifier is not changed."""
         model = self._fitted_model()
         examples = model.examples
-        rows = examples.rows_not_included(added)
-        new = [added[row] for row in rows]
-        if vectors is not None:
-            vectors = validate_vectors(vectors, len(added))[rows]
+        new = [added[row] for row in examples.rows_not_included(added)]
         if new:
-            vectors = self._encode([text for text, _ in new]) if vectors is None else vectors
-            both = np.concatenate([examples.vectors, vectors])
+            both = np.concatenate([examples.vectors, self._encode([text for text, _ in new])])
             examples = IntentExamples.from_pairs([*examples.pairs, *new], both)
         if len(examples.rows_not_included(removed)) < len(removed):
             examples = examples.without(removed)

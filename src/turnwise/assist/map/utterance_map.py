@@ -89,9 +89,9 @@ class UtteranceMap:
         """The occurrences of each text."""
         return np.array([utterance.count for utterance in self.utterances], np.int64)
 
-    def identity(self, max_length: int | None = None) -> EncoderIdentity:
-        """Return the identity of its encoder; `max_length` are the tokens of a text, as the map was made."""
-        return EncoderIdentity.from_stored(self.texts, self.vectors, max_length, self.encoder)
+    def identity(self) -> EncoderIdentity:
+        """Return the identity of its encoder."""
+        return EncoderIdentity.from_stored(self.texts, self.vectors, None, self.encoder)
 
     def save(self, folder: Path | str) -> None:
         """Write the map to a folder, replacing a map that is there; raise MapError if that is labelled."""
@@ -228,14 +228,13 @@ def make_map(
     *,
     model: str = "",
     earlier: UtteranceMap | None = None,
-    max_length: int | None = None,
     progress: Progress = silent,
 ) -> UtteranceMap:
     """Encode, cluster and lay out texts, and compare them with an earlier map.
 
     Texts that differ only in case and surrounding space are merged. With an earlier map, made with the same encoder,
     each text starts at the position of the most similar earlier text, so that the two maps resemble each other. `model`
-    is the encoder's name, stored with the map; `max_length` are the tokens of a text that it reads.
+    is the encoder's name, stored with the map.
     """
     settings = settings or MapSettings()
     utterances = merge_duplicates(texts)
@@ -245,9 +244,9 @@ def make_map(
         if len(earlier) < 2:
             raise MapError("the earlier map has a single text: a comparison needs at least two")
         name = f"the earlier map ({earlier.model})" if earlier.model else "the earlier map"
-        earlier.identity(max_length).check(encoder, name, "turnwise map STORE --out DIR")
+        earlier.identity().check(encoder, name, "turnwise map STORE --out DIR")
     distinct = [utterance.text for utterance in utterances]
-    vectors = _encode(encoder, distinct, max_length, progress)
+    vectors = _encode(encoder, distinct, progress)
     reduction = DimensionReduction(vectors, settings, progress=progress)
     labels = find_clusters(reduction)
     new = comparison = start = None
@@ -259,17 +258,17 @@ def make_map(
     progress("naming clusters", 0)
     clusters = describe_clusters(distinct, labels, vectors, [utterance.count for utterance in utterances])
     progress("naming clusters", 1, 1)
-    identity, method, seed = EncoderId.of(encoder, max_length), settings.method, settings.seed
+    identity, method, seed = EncoderId.of(encoder), settings.method, settings.seed
     return UtteranceMap(utterances, vectors, points, labels, clusters, model, method, seed, new, comparison, identity)
 
 
-def _encode(encoder: SupportsEncode, texts: Sequence[str], max_length: int | None, progress: Progress) -> Vectors:
+def _encode(encoder: SupportsEncode, texts: Sequence[str], progress: Progress) -> Vectors:
     # texts of similar length together, to reduce padding
     order = np.argsort([len(text) for text in texts], kind="stable")
     portions = []
     for first in range(0, len(texts), _PORTION):
         portion = order[first : first + _PORTION]
-        portions.append(encoder.encode([texts[row] for row in portion], normalise=True, max_length=max_length))
+        portions.append(encoder.encode([texts[row] for row in portion], normalise=True))
         progress("encoding", first + len(portion), len(texts))
     encoded = np.concatenate(portions)
     vectors = np.empty_like(encoded)
