@@ -231,7 +231,7 @@ def test_report_on_a_table_and_on_a_classifier_folder(table, tmp_path, run):
         (["{table}", "--out", "{place}/none/report.html"], 2, "does not exist"),
         (["{table}", "--text", "said"], 1, "has no column 'said'"),
         (["{place}/missing.csv"], 1, "cannot be read"),
-        (["{place}"], 1, "is a directory but not a store"),
+        (["{place}"], 1, "is not a store"),
         (["{table}", "--folds", "1"], 2, "--folds"),
         (["{table}", "--head", "forest"], 2, "is not one of 'auto'"),
     ],
