@@ -55,8 +55,8 @@ def measure(folder: Path, rows: int) -> dict[str, Any]:
     index = table.build_index(recall=RECALL)
     metrics |= {"seconds to index": time.perf_counter() - start, "partitions": index.partitions, "probes": index.probes}
     metrics["by the index"] = _median(lambda query: table.search(query, 10), queries)
-    exact = table.search(queries, 10, exact=True, columns=[])
-    approximate = table.search(queries, 10, columns=[])
+    exact = table.search(queries, 10, exact=True)
+    approximate = table.search(queries, 10)
     shared = [
         len({row.key for row in one} & {row.key for row in other})
         for one, other in zip(exact, approximate, strict=True)

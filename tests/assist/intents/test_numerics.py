@@ -34,10 +34,6 @@ def test_minimum_between_bounds(lowest: float, scale: float) -> None:
     assert minimise_scalar(function, -7, 3) == pytest.approx(expected, abs=1e-4)
 
 
-def test_minimum_at_a_bound() -> None:
-    assert minimise_scalar(lambda value: value, -7, 3) == pytest.approx(-7, abs=1e-4)
-
-
 @pytest.mark.parametrize("classes", [3, 12])
 def test_logistic_regression(classes: int) -> None:
     vectors, labels = world(classes, 6, 1)

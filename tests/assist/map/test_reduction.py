@@ -7,7 +7,6 @@ import pytest
 
 from tests.helpers.topic_texts import TOPICS, TopicEncoder, texts_about
 from turnwise.assist.map.reduction import DimensionReduction, MapSettings, Method
-from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.errors import MapError
 
 TEXTS = [text for topic in TOPICS for text in texts_about(topic, 30)]
@@ -58,18 +57,6 @@ def test_a_map_resembles_the_one_it_starts_from() -> None:
 def test_few_texts_are_laid_out(count: int) -> None:
     points = DimensionReduction(VECTORS[:count], MapSettings("tsne")).lay_out()
     assert points.shape == (count, 2) and np.isfinite(points).all()
-
-
-def test_neighbours_are_the_nearest_of_all() -> None:
-    reported: list[tuple[int, int | None]] = []
-    result = nearest_neighbours(
-        VECTORS[:7], VECTORS, 3, progress=lambda what, done, total=None: reported.append((done, total))
-    )
-    cosines = VECTORS[:7].astype(np.float64) @ VECTORS.T
-    assert np.allclose(result.similarities, -np.sort(-cosines, 1)[:, :3])
-    assert (result.rows[:, 0] == np.arange(7)).all()
-    assert reported == [(7, 7)]
-    assert nearest_neighbours(VECTORS[:2], VECTORS[:2], 5).rows.shape == (2, 2)
 
 
 def test_invalid_input_raises_errors(monkeypatch: pytest.MonkeyPatch) -> None:

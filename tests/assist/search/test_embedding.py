@@ -10,8 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import turnwise.assist.search.embedding
 from tests.helpers.command_line import run
@@ -129,25 +127,6 @@ def test_turns_of_a_store(tmp_path: Path) -> None:
     assert [result[-1] for _, result in users.rows()] == ["a taxi", "now please"]
     with pytest.raises(CorpusError, match=r"'usr': choose from .*Did you mean user\?"):
         open_text_source(tmp_path / "store", speakers=["usr"])
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20), min_size=1, max_size=30),
-    size=st.integers(1, 7),
-)
-def test_order_and_texts_do_not_depend_on_the_chunks(
-    texts: list[str], size: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    place = tmp_path_factory.mktemp("chunks")
-    source = table(place / "in.parquet", texts)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turnwise.assist.search.embedding, "CHUNK", size)
-        for kind in (".npy", ".parquet", ".jsonl"):
-            embed(wrap_model(LetterCounter()), open_text_source(source), place / f"out{kind}")
-            texts_read, vectors = written(place / f"out{kind}")
-            assert texts_read in (None, texts)
-            np.testing.assert_array_equal(vectors, expected(texts))
 
 
 # ---- resuming

@@ -85,7 +85,7 @@ class VectorIndex:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A row that a search has returned, with its cosine similarity and the requested columns (vectors as arrays)."""
+    """A row that a search has returned, with its cosine similarity and the caller's columns (vectors as arrays)."""
 
     key: str
     similarity: float
@@ -226,22 +226,20 @@ class VectorTable:
         k: int,
         *,
         where: Filter | None = None,
-        columns: Sequence[str] | None = None,
         exact: bool = False,
     ) -> list[list[SearchHit]]:
         """Return the k rows with the highest cosine similarity to each vector (queries, size); ties by key.
 
         `where` has values by column (`{"source": "logs", "split": ["train", None]}`), or is an SQL expression from a
-        trusted source. `columns` are those to return (None: the caller's). `exact` uses no index.
+        trusted source. `exact` uses no index.
         """
         if k < 1:
             raise SearchError(f"k must be at least 1, got {k}")
         queries = normalise(vectors, self.size)
         if not len(queries):
             return []
-        names = [*dict.fromkeys((KEY, *(self._columns if columns is None else columns))), _DISTANCE]
         query = self._table.search(queries, vector_column_name=VECTOR, query_type="vector")
-        query = query.distance_type("cosine").limit(k).select(names)
+        query = query.distance_type("cosine").limit(k).select([KEY, *self._columns, _DISTANCE])
         index = None if exact else self.index
         query = query.bypass_vector_index() if index is None else query.minimum_nprobes(index.probes).maximum_nprobes(0)
         if where is not None:
@@ -251,9 +249,9 @@ class VectorTable:
         hits: list[list[SearchHit]] = [[] for _ in queries]
         numbers = rows[_QUERY].to_pylist() if _QUERY in rows.schema.names else [0] * len(rows)
         similarities = np.clip(1.0 - rows[_DISTANCE].to_numpy(), -1.0, 1.0).tolist()
-        values = [_values(rows[name]) for name in names[1:-1]]
+        values = [_values(rows[name]) for name in self._columns]
         for number, key, similarity, *row in zip(numbers, rows[KEY].to_pylist(), similarities, *values, strict=True):
-            hits[number].append(SearchHit(key, similarity, dict(zip(names[1:-1], row, strict=True))))
+            hits[number].append(SearchHit(key, similarity, dict(zip(self._columns, row, strict=True))))
         return [sorted(each, key=lambda hit: (-hit.similarity, hit.key)) for each in hits]
 
     def _sql(self, where: Filter) -> str:
