@@ -122,7 +122,7 @@ def find_rejected(predictions: IntentPredictions) -> tuple[RejectedText, ...]:
     lowest = rejected[np.argsort(predictions.scores[rejected], kind="stable")][:MAX_ENTRIES]
     return tuple(
         RejectedText(predictions.rows[place], *predictions.pairs[place], float(predictions.scores[place]))
-        for place in lowest.tolist()
+        for place in map(int, lowest)
     )
 
 
