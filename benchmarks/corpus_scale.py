@@ -194,7 +194,7 @@ def stage_examples(folder: Path) -> str:
 
 
 def stage_templates(folder: Path) -> str:
-    from turnwise.corpus.slots.template_table import EntityBook, TemplateTable
+    from turnwise.corpus.slots.templates import EntityBook, TemplateTable
 
     corpus = _corpus(folder)
     book, table = EntityBook.from_corpus(corpus, "user"), TemplateTable.from_corpus(corpus, "user")
@@ -203,7 +203,7 @@ def stage_templates(folder: Path) -> str:
 
 
 def stage_template_tokens(folder: Path) -> str:
-    from turnwise.corpus.slots.template import template_text
+    from turnwise.corpus.slots.templates import template_text
     from turnwise.models.encoder import Encoder
     from turnwise.training.tokens import tokenise_corpus
 
@@ -214,7 +214,7 @@ def stage_template_tokens(folder: Path) -> str:
 
 def stage_augment(folder: Path) -> str:
     from turnwise.corpus.slots.augmentation import augment
-    from turnwise.corpus.slots.template_table import EntityBook
+    from turnwise.corpus.slots.templates import EntityBook
     from turnwise.corpus.storage.writing import StoreWriter
 
     corpus = _corpus(folder)

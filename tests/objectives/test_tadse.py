@@ -16,7 +16,7 @@ from tests.helpers.tiny import folder, recipe, set_up_run
 from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.core.dialogue import USER, Slot
 from turnwise.core.errors import CorpusError, TurnwiseError
-from turnwise.corpus.slots.template import SLOT, template_text
+from turnwise.corpus.slots.templates import SLOT, template_text
 from turnwise.corpus.storage.corpus import Corpus, read_corpus
 from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.backbone.modules import PoolerLayer

@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.encoders import RandomEncoder
 from tests.helpers.svg import groups, marks, paths, texts
 from turnwise.core.dialogue import Slot
-from turnwise.corpus.slots.template import Template
+from turnwise.corpus.slots.templates import Template
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.metrics import MetricRow
 from turnwise.evaluation.results import Results

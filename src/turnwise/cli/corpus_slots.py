@@ -11,9 +11,8 @@ from turnwise.cli.options import AsJson
 from turnwise.cli.output import Block, facts, progress_bar, show
 
 if TYPE_CHECKING:
-    from turnwise.corpus.slots.detection import DetectorScore, SlotAgreement
     from turnwise.corpus.slots.detectors import Detector
-    from turnwise.corpus.slots.template_table import EntityBook
+    from turnwise.corpus.slots.templates import EntityBook
     from turnwise.corpus.storage.corpus import Corpus
     from turnwise.corpus.storage.store import Store
 
@@ -40,7 +39,7 @@ def templates_command(
 
     A template is an utterance without its slot values.
     """
-    from turnwise.corpus.slots.template_table import EntityBook, TemplateTable, open_training_split, require_slots
+    from turnwise.corpus.slots.templates import EntityBook, TemplateTable, open_training_split, require_slots
 
     corpus = open_training_split(store, split)
     _check_speaker(corpus.stores, speaker)
@@ -88,7 +87,7 @@ def augment_command(
     Example: `turnwise corpus augment stores/snips --out stores/snips-5 --top 5`
     """
     from turnwise.corpus.slots.augmentation import augment_store
-    from turnwise.corpus.slots.template_table import open_training_split
+    from turnwise.corpus.slots.templates import open_training_split
 
     _check_speaker(open_training_split(store, split).stores, speaker)
     with progress_bar() as progress:
@@ -156,7 +155,7 @@ def detect_command(
         raise typer.BadParameter("a spaCy model learns no values: use one or the other", param_hint="--spacy")
     from turnwise.corpus.slots.detection import detect_store, open_test_split, score_detector
     from turnwise.corpus.slots.detectors import BuiltInDetector, SpacyDetector
-    from turnwise.corpus.slots.template_table import EntityBook
+    from turnwise.corpus.slots.templates import EntityBook
     from turnwise.corpus.storage.store import Store
 
     learn_from = gazetteer or []
@@ -184,7 +183,7 @@ def detect_command(
         scores = {path: score_detector(view, detector, speaker) for path, view in views.items()}
     for path, score in scores.items():
         blocks += _score_tables(path, ", ".join(views[path].splits or ("all dialogues",)), score)
-    data["against"] = {path: score.as_dict() for path, score in scores.items()}
+    data["against"] = scores
     show(data, *blocks, as_json=as_json)
 
 
@@ -212,19 +211,19 @@ def _slot_table(book: "EntityBook", top: int) -> Block:
     return facts("Slots and their most frequent values", rows)
 
 
-def _score_tables(path: str, splits: str, score: "DetectorScore") -> list[Block]:
-    def describe(agreement: "SlotAgreement") -> str:
-        return f"precision {agreement.precision:.1%}, recall {agreement.recall:.1%}, F1 {agreement.f1:.1%}"
+def _score_tables(path: str, splits: str, score: dict[str, Any]) -> list[Block]:
+    def describe(agreement: dict[str, float]) -> str:
+        return "precision {precision:.1%}, recall {recall:.1%}, F1 {f1:.1%}".format(**agreement)
 
     rows = [
-        ("read", f"{splits}: {score.utterances:,} utterances"),
-        ("slots", f"{score.exact.annotated:,} annotated, {score.exact.found:,} detected"),
-        ("exact span", describe(score.exact)),
-        ("overlapping span", describe(score.overlapping)),
-        ("exact span and name", describe(score.named)),
+        ("read", f"{splits}: {score['utterances']:,} utterances"),
+        ("slots", f"{score['annotated']:,} annotated, {score['found']:,} detected"),
+        ("exact span", describe(score["exact"])),
+        ("overlapping span", describe(score["overlapping"])),
+        ("exact span and name", describe(score["named"])),
     ]
     by_name = []
-    for name, counts in score.by_name.items():
+    for name, counts in score["by_name"].items():
         recalls = f"{counts['exact_recall']:.0%} exact, {counts['overlapping_recall']:.0%} overlapping"
         by_name.append((name, f"{counts['annotated']:,}: {recalls}"))
     return [facts(f"Against {path}", rows), facts("Annotated slots and the proportion detected", by_name)]

@@ -1,16 +1,21 @@
-"""Files: hashes, durable and atomic writes, JSON, CSV and safetensors."""
+"""Files: hashes, durable and atomic writes, JSON, CSV, YAML and safetensors, and items on disk for a second pass."""
 
 import csv
 import hashlib
 import io
 import json
 import os
+import pickle
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
 
 
 def sha256(path: Path) -> str:
@@ -96,6 +101,33 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     writer.writerow(header)
     writer.writerows(rows)
     return file.getvalue()
+
+
+def package_yaml(package: str, name: str) -> Any:
+    """Return the contents of a YAML file of a package."""
+    import yaml
+
+    text = files(package).joinpath(name).read_text(encoding="utf-8")
+    # the C parser is ten times as fast, but not every build of PyYAML has it
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def spool(items: Iterable[Item]) -> Iterator[Item]:
+    """Read all items into a temporary file, then return an iterator over them; memory stays constant."""
+    file = TemporaryFile()  # noqa: SIM115 (closed after the second pass)
+    for item in items:
+        pickle.dump(item, file, pickle.HIGHEST_PROTOCOL)
+    file.seek(0)
+
+    def replay() -> Iterator[Item]:
+        with file:
+            while True:
+                try:
+                    yield pickle.load(file)
+                except EOFError:
+                    return
+
+    return replay()
 
 
 def read_json(path: Path) -> Any:

@@ -19,7 +19,7 @@ from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Slot, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.core.files import csv_text, replacing
 from turnwise.corpus.readers.jsonl import to_json
-from turnwise.corpus.slots.template import non_overlapping_slots
+from turnwise.corpus.slots.templates import non_overlapping_slots
 
 #: Formats of whole dialogues, then those of labelled utterances.
 CorpusFormat = Literal["jsonl", "messages", "convokit", "rasa", "csv", "intents-jsonl"]

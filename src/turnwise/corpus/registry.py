@@ -7,14 +7,13 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import yaml
-
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError, did_you_mean
+from turnwise.core.files import package_yaml
 from turnwise.corpus.hygiene.holes import HolePolicy
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.encodings import DETECT
@@ -154,13 +153,9 @@ def _parse_option(name: str, kind: Any, value: str) -> Any:
     return value
 
 
-def _load_readers() -> Mapping[str, Reader]:
-    text = Path(__file__).with_name("registry.yaml").read_text(encoding="utf-8")
-    entries = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the C parser is ten times as fast
-    return types.MappingProxyType({name: Reader.from_yaml(name, entry) for name, entry in entries.items()})
-
-
-READERS = _load_readers()
+READERS: Mapping[str, Reader] = types.MappingProxyType(
+    {name: Reader.from_yaml(name, entry) for name, entry in package_yaml("turnwise.corpus", "registry.yaml").items()}
+)
 
 
 def get_reader(name: str) -> Reader:

@@ -25,7 +25,7 @@ from turnwise.core.files import read_json, write_atomic, write_tensors
 from turnwise.core.types import SupportsEncode, Vectors
 from turnwise.core.vectors import normalise_vectors
 from turnwise.corpus.slots.detectors import Detector, detector_from_json
-from turnwise.corpus.slots.template import template_text
+from turnwise.corpus.slots.templates import template_text
 from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.backbone.source import COMPRESSION, Runtime, locate_model
 from turnwise.models.encoder import Encoder, Precision, encoder_fingerprint

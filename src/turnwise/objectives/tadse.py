@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.validation import NonNegative, NonNegativeInt, Positive
-from turnwise.corpus.slots.template import SLOT, non_overlapping_slots, template_text
-from turnwise.corpus.slots.template_table import require_named_splits
+from turnwise.corpus.slots.templates import SLOT, non_overlapping_slots, require_named_splits, template_text
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.backbone.ragged import RaggedTokens

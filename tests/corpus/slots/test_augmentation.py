@@ -17,8 +17,7 @@ from turnwise import Dialogue, Slot, Turn, read_corpus
 from turnwise.cli import app
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.slots.augmentation import augment, augment_store, pick_values, sample_combinations
-from turnwise.corpus.slots.template import Template
-from turnwise.corpus.slots.template_table import EntityBook
+from turnwise.corpus.slots.templates import EntityBook, Template
 from turnwise.corpus.storage.store import Store
 
 

@@ -15,8 +15,7 @@ from turnwise.cli import app
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.slots.detection import detect_slots, detect_store, open_test_split, score_detector
-from turnwise.corpus.slots.detectors import BuiltInDetector, detector_from_json
-from turnwise.corpus.slots.gazetteer import Gazetteer
+from turnwise.corpus.slots.detectors import BuiltInDetector, Gazetteer, detector_from_json
 
 DETECTOR = BuiltInDetector(
     Gazetteer({"oslo": "city", "pizza": "food"}), ("cities (made-up, generation 0), split train",)
@@ -176,8 +175,8 @@ def test_documented_scores(
     folder = real(reader, LAYOUTS[reader])
     view = open_test_split(folder)
     for detector, expected in ((BuiltInDetector.learn([folder]), own), (BuiltInDetector(), patterns)):
-        exact = score_detector(view, detector).exact
-        assert (exact.precision, exact.recall) == pytest.approx(expected, abs=0.02)
+        exact = score_detector(view, detector)["exact"]
+        assert (exact["precision"], exact["recall"]) == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.full

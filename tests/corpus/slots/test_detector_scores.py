@@ -9,9 +9,8 @@ from tests.helpers.annotated_turns import annotate, annotated_corpora, annotated
 from turnwise import Turn
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.slots.detection import open_test_split, score_detector
-from turnwise.corpus.slots.detectors import BuiltInDetector
-from turnwise.corpus.slots.gazetteer import Gazetteer
-from turnwise.corpus.slots.template import non_overlapping_slots
+from turnwise.corpus.slots.detectors import BuiltInDetector, Gazetteer
+from turnwise.corpus.slots.templates import non_overlapping_slots
 
 DETECTOR = BuiltInDetector(Gazetteer({"oslo": "city", "new york": "city", "pizza": "food", "york": "place"}))
 
@@ -46,7 +45,7 @@ def test_scores_equal_a_simple_implementation(turns: list[Turn]) -> None:
         return sum(bool(characters({slot}) & characters(others)) for slot in slots)
 
     same_place = {slot[:3] for slot in detected} & {slot[:3] for slot in annotated_slots}
-    score = score_detector(as_dialogues(turns), DETECTOR).as_dict()
+    score = score_detector(as_dialogues(turns), DETECTOR)
     by_name = score.pop("by_name")
     assert score == {
         "utterances": len(turns),
@@ -79,8 +78,8 @@ def test_scores_equal_a_simple_implementation(turns: list[Turn]) -> None:
 
 def test_only_the_speaker_counts() -> None:
     dialogues = as_dialogues([annotate("to Oslo", ("city", "Oslo")), annotate("to Oslo", speaker="system")])
-    assert score_detector(dialogues, DETECTOR, "user").exact.f1 == 1
-    assert score_detector(dialogues, DETECTOR, None).exact.precision == 0.5
+    assert score_detector(dialogues, DETECTOR, "user")["exact"]["f1"] == 1
+    assert score_detector(dialogues, DETECTOR, None)["exact"]["precision"] == 0.5
     with pytest.raises(CorpusError, match="no turn of system has a slot"):
         score_detector(dialogues, DETECTOR, "system")
 

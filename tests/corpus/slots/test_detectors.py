@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from tests.helpers.annotated_turns import ANYTHING, PHRASES, annotate, annotated_corpora, annotated_store, as_dialogues
 from turnwise import Slot, Turn
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.slots.detectors import BuiltInDetector, detector_from_json
-from turnwise.corpus.slots.gazetteer import Gazetteer, word_forms
-from turnwise.corpus.slots.template import non_overlapping_slots
+from turnwise.corpus.slots.detectors import BuiltInDetector, Gazetteer, detector_from_json, word_forms
+from turnwise.corpus.slots.templates import non_overlapping_slots
 
 
 def find(detector: BuiltInDetector, text: str) -> list[tuple[str, str]]:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from turnwise.corpus.slots.detectors import BuiltInDetector
-from turnwise.corpus.slots.patterns import PATTERNS, pattern_slots
+from turnwise.corpus.slots.detectors import BuiltInDetector, pattern_slots, slot_patterns
 
 #: A phrase with its slots in brackets: [name value].
 PHRASES = """
@@ -77,14 +76,10 @@ def marked(text: str) -> str:
 @pytest.mark.parametrize("change", [str, str.upper], ids=["as written", "in capitals"])
 def test_expected_slots_are_detected(phrase: str, change: type[str]) -> None:
     text = phrase.replace("]", "")
-    for name in PATTERNS:
+    for name, _ in slot_patterns():
         text = text.replace(f"[{name} ", "")
     result = marked(change(text))
     assert result.lower() == phrase
-
-
-def test_every_pattern_is_in_the_table() -> None:
-    assert [name for name in PATTERNS if not any(f"[{name} " in phrase for phrase in PHRASES)] == []
 
 
 @pytest.mark.parametrize(

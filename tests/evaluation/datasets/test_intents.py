@@ -21,7 +21,7 @@ from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.stores import write_store
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Slot, Turn
 from turnwise.core.errors import DatasetError
-from turnwise.corpus.slots.template import Template
+from turnwise.corpus.slots.templates import Template
 from turnwise.evaluation.datasets.intents import (
     OUT_OF_SCOPE,
     IntentData,

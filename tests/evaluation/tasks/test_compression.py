@@ -26,7 +26,7 @@ from turnwise.cli import app
 from turnwise.core.dialogue import USER, Slot
 from turnwise.corpus.slots.detection import detect_store
 from turnwise.corpus.slots.detectors import BuiltInDetector
-from turnwise.corpus.slots.template import Template
+from turnwise.corpus.slots.templates import Template
 from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.corpus.synthetic.sample_sets import labelled_utterances
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts, load_intents

@@ -11,6 +11,7 @@ from typing import Any
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
+from turnwise.core.files import spool
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.hygiene.holes import HolePolicy
 from turnwise.corpus.hygiene.masking import Masker, Masking
@@ -19,7 +20,6 @@ from turnwise.corpus.importing.splits import SplitPlan
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.storage.rejections import CorpusCounts, Rejection
-from turnwise.corpus.storage.spool import spool
 from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import StoreWriter, provenance
 

@@ -26,7 +26,7 @@ from turnwise.corpus.overlap.training_data import (
     hash_dialogues,
 )
 from turnwise.corpus.storage.store import Store
-from turnwise.corpus.storage.writing import StoreWriter, derived_provenance
+from turnwise.corpus.storage.writing import StoreWriter, derived_provenance, open_for_copy
 
 Item = TypeVar("Item")
 
@@ -90,12 +90,10 @@ def decontaminate_store(
     separate dialogues, so that no new consecutive pairs arise. A previous store at `out` is replaced once all is done;
     the manifest's `facts` count the dialogues or turns that each collection dropped.
     """
-    opened, out = Store(store), Path(out)
-    if out.exists() and out.samefile(opened.folder):
-        raise CorpusError(f"{out} is the store to read: choose another --out")
+    opened = open_for_copy(store, out)
     dropped = dict.fromkeys([collection.name for collection in collections], 0)
     read = {"dialogues": 0, "utterances": 0}
-    with StoreWriter(out) as writer:
+    with StoreWriter(Path(out)) as writer:
         dialogues = iter(opened)
         while block := list(islice(dialogues, DIALOGUES_PER_BLOCK)):
             hashed = hash_dialogues([[turn.text for turn in dialogue.turns] for dialogue in block])
@@ -121,8 +119,7 @@ def decontaminate_store(
             unit = "turn" if by_turn else "dialogue"
             raise CorpusError(f"every {unit} of {opened.folder} is in {', '.join(dropped)}; {out} is not written")
         options = {"against": list(dropped), "by_turn": by_turn}
-        writer.commit(derived_provenance(opened, "decontaminate", options, read, {"dropped": dropped}))
-    return Store(out)
+        return writer.commit(derived_provenance(opened, "decontaminate", options, read, {"dropped": dropped}))
 
 
 def _shared_dialogues(hashed: HashedDialogues, collection: TextCollection) -> Mask:

@@ -1,7 +1,8 @@
 """Augmentation by templates (TaDSE, section 5.1): every template is filled with the most frequent values of its slots.
 
 Everything is streamed: memory holds a fingerprint and a count of each distinct template (about 60 bytes) and a
-fingerprint of each utterance written (about 20 bytes). Values and templates with slots are in temporary files.
+fingerprint of each utterance written (about 20 bytes), and the distinct values. Templates with slots are in a temporary
+file.
 """
 
 import math
@@ -13,7 +14,7 @@ from turnwise.core.dialogue import USER, Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
-from turnwise.corpus.slots.template_table import (
+from turnwise.corpus.slots.templates import (
     EntityBook,
     TemplateTable,
     iterate_turns,
@@ -22,7 +23,7 @@ from turnwise.corpus.slots.template_table import (
 )
 from turnwise.corpus.storage.fingerprints import FingerprintIndex, text_fingerprint
 from turnwise.corpus.storage.store import Store
-from turnwise.corpus.storage.writing import StoreWriter, derived_provenance
+from turnwise.corpus.storage.writing import StoreWriter, derived_provenance, open_for_copy
 
 
 def augment(
@@ -117,16 +118,14 @@ def augment_store(
     The manifest says what it was made of and how; its `facts` are the statistics of TaDSE's Table 1. A previous store
     at `out` is replaced once all is done. Without a `split`, 'train' is read, or everything if the store has no splits.
     """
-    store, out = Path(store), Path(out)
+    opened = open_for_copy(store, out)
     corpus = open_training_split(store, split)
-    if out.exists() and out.samefile(store):
-        raise CorpusError(f"{out} is the store to read: choose another --out")
     progress("counting values", 0)
     book = EntityBook.from_corpus(corpus, speaker)
     require_slots(book, corpus, speaker)
     table = TemplateTable()
     originals = 0
-    with StoreWriter(out) as writer:
+    with StoreWriter(Path(out)) as writer:
         for dialogue in augment(
             corpus, book, top=top, max_per_template=max_per_template, seed=seed, speaker=speaker, table=table
         ):
@@ -145,5 +144,4 @@ def augment_store(
         }
         read = {"dialogues": len(corpus), "utterances": table.utterances}
         options = {"top": top, "most": max_per_template, "seed": seed, "splits": corpus.splits, "speaker": speaker}
-        writer.commit(derived_provenance(corpus.stores[0], "augment", options, read, facts))
-    return Store(out)
+        return writer.commit(derived_provenance(opened, "augment", options, read, facts))

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,10 @@ from turnwise.core.dialogue import USER, Dialogue, Slot
 from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.slots.detectors import Detector
-from turnwise.corpus.slots.template import non_overlapping_slots
-from turnwise.corpus.slots.template_table import iterate_turns
+from turnwise.corpus.slots.templates import iterate_turns, non_overlapping_slots
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.corpus.storage.store import Store
-from turnwise.corpus.storage.writing import StoreWriter, derived_provenance
+from turnwise.corpus.storage.writing import StoreWriter, derived_provenance, open_for_copy
 
 #: Dialogues in memory at once, so that a detector can read many texts together.
 _BATCH = 512
@@ -57,25 +56,14 @@ def detect_store(
     replace_slots: bool = False,
     progress: Progress = silent,
 ) -> Store:
-    """Write a store with detected slots in all splits.
+    """Write a store with detected slots in all splits, in the turns of a speaker (None: of all; see `detect_slots`).
 
     Its manifest has the detector (`detector`, for `detector_from_json`) and the numbers of turns of the speaker, of
     those with slots, and of slots (`facts`). A previous store at `out` is replaced once all is done.
-
-    Args:
-        store: the store to read.
-        out: the store to write.
-        detector: finds the slots.
-        speaker: whose turns; None: everyone's. Other turns are unchanged.
-        replace_slots: whether to replace slots that such turns already have; otherwise they are an error.
-        progress: reports the number of dialogues written.
     """
-    store, out = Path(store), Path(out)
-    opened = Store(store)
-    if out.exists() and out.samefile(store):
-        raise CorpusError(f"{out} is the store to read: choose another --out")
+    opened = open_for_copy(store, out)
     facts = Counter(utterances=0, with_slots=0, slots=0)
-    with StoreWriter(out) as writer:
+    with StoreWriter(Path(out)) as writer:
         for dialogue in detect_slots(opened, detector, speaker=speaker, replace_slots=replace_slots):
             writer.write(dialogue)
             for _, turn in iterate_turns([dialogue], speaker):
@@ -87,76 +75,15 @@ def detect_store(
         options = {"speaker": speaker, "replace": replace_slots}
         read = {"dialogues": writer.counts.dialogues, "utterances": writer.counts.utterances}
         manifest = derived_provenance(opened, "detect", options, read, facts)
-        writer.commit(manifest | {"detector": detector.to_json()})
-    return Store(out)
+        return writer.commit(manifest | {"detector": detector.to_json()})
 
 
-# ---- evaluation
+def score_detector(corpus: Iterable[Dialogue], detector: Detector, speaker: str | None = USER) -> dict[str, Any]:
+    """Return precision, recall and F1 of a detector on the turns of a speaker (None: of all), for JSON.
 
-
-@dataclass(frozen=True, slots=True)
-class SlotAgreement:
-    """How far detected and annotated slots agree."""
-
-    found: int
-    annotated: int
-    #: Detected slots that match an annotated one.
-    right: int
-    #: Annotated slots that match a detected one.
-    recalled: int
-
-    @property
-    def precision(self) -> float:
-        """The fraction of detected slots that are right; 0 if there are none."""
-        return self.right / self.found if self.found else 0.0
-
-    @property
-    def recall(self) -> float:
-        """The fraction of annotated slots that are detected; 0 if there are none."""
-        return self.recalled / self.annotated if self.annotated else 0.0
-
-    @property
-    def f1(self) -> float:
-        """The harmonic mean of precision and recall."""
-        total = self.precision + self.recall
-        return 2 * self.precision * self.recall / total if total else 0.0
-
-    def as_dict(self) -> dict[str, float]:
-        """Return precision, recall and F1."""
-        return {"precision": self.precision, "recall": self.recall, "f1": self.f1}
-
-
-@dataclass(frozen=True, slots=True)
-class DetectorScore:
-    """A detector compared with annotated slots."""
-
-    utterances: int
-    #: Slots match if they have the same span.
-    exact: SlotAgreement
-    #: Slots match if their spans share a character.
-    overlapping: SlotAgreement
-    #: Slots match if they have the same span and name.
-    named: SlotAgreement
-    #: By annotated name, most frequent first: its count, its recall under any name, and its `named` agreement.
-    by_name: dict[str, dict[str, Any]]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the score for JSON."""
-        return {
-            "utterances": self.utterances,
-            "found": self.exact.found,
-            "annotated": self.exact.annotated,
-            "exact": self.exact.as_dict(),
-            "overlapping": self.overlapping.as_dict(),
-            "named": self.named.as_dict(),
-            "by_name": self.by_name,
-        }
-
-
-def score_detector(corpus: Iterable[Dialogue], detector: Detector, speaker: str | None = USER) -> DetectorScore:
-    """Return precision and recall of a detector on the turns of a speaker (None: of all).
-
-    Raise a CorpusError if none of them has a slot.
+    `exact` counts slots with the same span, `overlapping` those that share a character, `named` those with the same
+    span and name; `by_name` has the counts and recalls by annotated name, most frequent first. Raise a CorpusError if
+    no turn has a slot.
     """
     turns = [(turn.text, non_overlapping_slots(turn)) for _, turn in iterate_turns(corpus, speaker)]
     annotated, detected, exact, overlapping, named = (Counter[str]() for _ in range(5))
@@ -173,26 +100,30 @@ def score_detector(corpus: Iterable[Dialogue], detector: Detector, speaker: str 
             overlapping[slot.name] += _overlaps(slot, slots)
     if not annotated:
         raise CorpusError(f"no turn of {speaker or 'any speaker'} has a slot to compare a detector with")
-
-    def agreement(right: int, recalled: int) -> SlotAgreement:
-        return SlotAgreement(detected.total(), annotated.total(), right, recalled)
-
-    by_name = {
-        name: {
-            "annotated": count,
-            "exact_recall": exact[name] / count,
-            "overlapping_recall": overlapping[name] / count,
-            "named": SlotAgreement(detected[name], count, named[name], named[name]).as_dict(),
-        }
-        for name, count in sorted(annotated.items(), key=lambda item: (-item[1], item[0]))
+    found, total = detected.total(), annotated.total()
+    return {
+        "utterances": len(turns),
+        "found": found,
+        "annotated": total,
+        "exact": _agreement(exact.total(), found, exact.total(), total),
+        "overlapping": _agreement(right_in_part, found, overlapping.total(), total),
+        "named": _agreement(named.total(), found, named.total(), total),
+        "by_name": {
+            name: {
+                "annotated": count,
+                "exact_recall": exact[name] / count,
+                "overlapping_recall": overlapping[name] / count,
+                "named": _agreement(named[name], detected[name], named[name], count),
+            }
+            for name, count in sorted(annotated.items(), key=lambda item: (-item[1], item[0]))
+        },
     }
-    return DetectorScore(
-        len(turns),
-        agreement(exact.total(), exact.total()),
-        agreement(right_in_part, overlapping.total()),
-        agreement(named.total(), named.total()),
-        by_name,
-    )
+
+
+def _agreement(right: int, found: int, recalled: int, annotated: int) -> dict[str, float]:
+    """Return how far detected slots, some of them right, and annotated slots, some of them recalled, agree."""
+    precision, recall = right / max(1, found), recalled / max(1, annotated)
+    return {"precision": precision, "recall": recall, "f1": 2 * precision * recall / ((precision + recall) or 1)}
 
 
 def _overlaps(slot: Slot, others: Sequence[Slot]) -> bool:

@@ -35,9 +35,7 @@ class Store:
         self.folder = Path(folder)
         path = self.folder / MANIFEST
         if not is_store(self.folder):
-            raise CorpusError(
-                f"{self.folder} is not a store: it has no {MANIFEST} (make one: turnwise corpus import …)"
-            )
+            raise CorpusError(f"{folder} is not a store: it has no {MANIFEST} (make one: turnwise corpus import …)")
         try:
             self.manifest: dict[str, Any] = read_json(path)
             self.manifest["format"], self.manifest["generation"], self.manifest["files"]
@@ -56,6 +54,12 @@ class Store:
     def __iter__(self) -> Iterator[Dialogue]:
         for batch in self.batches():
             yield from dialogues_from_batch(batch)
+
+    def describe(self) -> str:
+        """Return the name of the store, what made it, and its generation."""
+        return (
+            f"{self.folder.name} ({self.manifest.get('reader', 'unknown')}, generation {self.manifest['generation']})"
+        )
 
     def splits(self) -> set[str]:
         """Return the splits of the dialogues."""

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
@@ -48,7 +48,7 @@ class StoreWriter:
         self._group = RowGroupBuilder()
         self._writer: pq.ParquetWriter | None = None
         self._groups = 0
-        self._parts: list[tuple[Path, int]] = []
+        self._parts: dict[Path, int] = {}  # the number of dialogues in each file
         self._rejected = (folder / f"{_WRITING}{REJECTED}").open("w", encoding="utf-8")
         self.counts = CorpusCounts()
         self.rejections = 0
@@ -69,15 +69,13 @@ class StoreWriter:
     def _flush(self) -> None:
         if not self._group.ids:
             return
+        path = self._folder / f"{_WRITING}{self._groups // FILE_GROUPS:05d}.parquet"
         if self._writer is None:
-            path = self._folder / f"{_WRITING}{len(self._parts):05d}.parquet"
             self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1)
-            self._parts.append((path, 0))
         self._writer.write_table(self._group.table())
-        path, dialogues = self._parts[-1]
-        self._parts[-1] = (path, dialogues + len(self._group.ids))
-        self._groups += 1
+        self._parts[path] = self._parts.get(path, 0) + len(self._group.ids)
         self._group = RowGroupBuilder()
+        self._groups += 1
         if self._groups % FILE_GROUPS == 0:
             self._close_part()
 
@@ -86,24 +84,23 @@ class StoreWriter:
             self._writer.close()
             self._writer = None
 
-    def commit(self, provenance: Mapping[str, Any]) -> None:
+    def commit(self, provenance: Mapping[str, Any]) -> Store:
         """Publish the store, with `provenance` in its manifest, and remove the one it replaces."""
         self._flush()
         self._close_part()
         self._rejected.close()
-        digests = [sha256(path) for path, _ in self._parts]
+        digests = list(map(sha256, self._parts))
         generation = hashlib.sha256("".join(digests).encode()).hexdigest()[:12]
         files = []
-        for number, ((path, dialogues), digest) in enumerate(zip(self._parts, digests, strict=True)):
+        for number, ((path, dialogues), digest) in enumerate(zip(self._parts.items(), digests, strict=True)):
             name = f"dialogues-{generation}-{number:05d}.parquet"
-            _sync_and_rename(path, self._folder / name)
+            self._publish(path, name)
             files.append({"name": name, "dialogues": dialogues, "sha256": digest})
-        _sync_and_rename(self._folder / f"{_WRITING}{REJECTED}", self._folder / f"{REJECTED}.{generation}")
+        self._publish(self._folder / f"{_WRITING}{REJECTED}", f"{REJECTED}.{generation}")
         manifest = {
             "format": FORMAT,
             "generation": generation,
-            "dialogues": self.counts.dialogues,
-            "utterances": self.counts.utterances,
+            **asdict(self.counts),
             "rejected": self.rejections,
             **provenance,
             "files": files,
@@ -111,19 +108,24 @@ class StoreWriter:
         new_manifest = self._folder / f"{_WRITING}{MANIFEST}"
         new_manifest.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         sync_to_disk(self._folder)
-        _sync_and_rename(new_manifest, self._folder / MANIFEST)
+        self._publish(new_manifest, MANIFEST)
         finish_commit(self._folder, generation)
         sync_to_disk(self._folder)
         current = {MANIFEST, REJECTED, _LOCK, *(file["name"] for file in files)}
         for path in self._folder.iterdir():
             if path.name not in current and _is_store_file(path.name):
                 path.unlink()
+        return Store(self._folder)
+
+    def _publish(self, path: Path, name: str) -> None:
+        sync_to_disk(path)
+        path.replace(self._folder / name)
 
     def _remove_unfinished(self) -> None:
         for path in self._folder.glob(f"{_WRITING}*"):
             path.unlink()
 
-    def __enter__(self) -> "StoreWriter":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -134,6 +136,10 @@ class StoreWriter:
         self._lock.release()
         if not any(self._folder.iterdir()):
             self._folder.rmdir()
+
+
+def _is_store_file(name: str) -> bool:
+    return name == _LOCK or name.startswith((_WRITING, "dialogues-", f"{REJECTED}."))
 
 
 def write_store(
@@ -170,10 +176,8 @@ def write_store(
             writer.write(dialogue)
         if not ids:
             raise CorpusError(f"there is no dialogue to write; {folder} is unchanged")
-        writer.commit(
-            provenance("write_store", {}, asdict(writer.counts), licence=licence, home=home, facts=dict(facts or {}))
-        )
-    return Store(folder)
+        values = {"licence": licence, "home": home, "facts": dict(facts or {})}
+        return writer.commit(provenance("write_store", {}, asdict(writer.counts), **values))
 
 
 def provenance(reader: str, options: Mapping[str, Any], read: Mapping[str, int], **values: Any) -> dict[str, Any]:
@@ -194,30 +198,28 @@ def provenance(reader: str, options: Mapping[str, Any], read: Mapping[str, int],
     return defaults | values
 
 
+def open_for_copy(store: Path | str, out: Path | str) -> Store:
+    """Open a store of which another one is made; raise a CorpusError if both are the same folder."""
+    opened = Store(store)
+    if Path(out).exists() and Path(out).samefile(store):
+        raise CorpusError(f"{out} is the store to read: choose another --out")
+    return opened
+
+
 def derived_provenance(
     store: Store, command: str, options: Mapping[str, Any], read: Mapping[str, int], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the provenance of a store that a command made from another one: its licence, and its files as inputs."""
     original = store.manifest
-    name = f"{store.folder.name} ({original.get('reader', 'unknown')}, generation {original['generation']})"
     return provenance(
         command,
         options,
         read,
         licence=original.get("licence", ""),
         home=original.get("home", ""),
-        facts={**facts, "made_of": name},
+        facts={**facts, "made_of": store.describe()},
         inputs=[
             {"name": file["name"], "bytes": (store.folder / file["name"]).stat().st_size, "sha256": file["sha256"]}
             for file in original["files"]
         ],
     )
-
-
-def _is_store_file(name: str) -> bool:
-    return name == _LOCK or name.startswith((_WRITING, "dialogues-", f"{REJECTED}."))
-
-
-def _sync_and_rename(path: Path, name: Path) -> None:
-    sync_to_disk(path)
-    path.replace(name)

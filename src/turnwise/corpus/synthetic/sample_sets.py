@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from turnwise.core.dialogue import OUT_OF_SCOPE, SYSTEM, USER, Dialogue, Slot, Turn
 from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.slots.template import Template
+from turnwise.corpus.slots.templates import Template
 from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import StoreWriter, provenance
 from turnwise.corpus.synthetic.conversation import CONTRADICTIONS, SampleConversation
@@ -359,8 +359,7 @@ def write_sample(out: Path, dialogues: int, seed: int, progress: Progress = sile
             if number % 100 == 0:
                 progress("dialogues", number, dialogues)
         options = {"dialogues": dialogues, "seed": seed}
-        writer.commit(provenance("sample", options, asdict(writer.counts), licence="Apache-2.0"))
-    store = Store(out)
+        store = writer.commit(provenance("sample", options, asdict(writer.counts), licence="Apache-2.0"))
     source = store if dialogues >= RESPONSE_DIALOGUES else sample_dialogues(RESPONSE_DIALOGUES, seed)
     responses = (
         (str(example.split), "\t".join((str(int(position == example.positive)), *example.context, candidate)))

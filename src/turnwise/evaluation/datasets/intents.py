@@ -20,7 +20,7 @@ from turnwise.core.errors import DatasetError
 from turnwise.corpus.readers.shared.annotations import Pieces, slot_spans
 from turnwise.corpus.readers.shared.fields import require_text
 from turnwise.corpus.registry import get_reader
-from turnwise.corpus.slots.template import Template
+from turnwise.corpus.slots.templates import Template
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.storage.rejections import Rejection
 from turnwise.corpus.storage.store import Store, is_store

@@ -1,25 +1,90 @@
-"""The templates of a corpus and the values of its slots, with their counts.
+"""Templates: utterances without the values of their slots; the templates of a corpus and the values of its slots.
 
-Both tables are temporary SQLite databases (an empty name is a private file that SQLite deletes itself), which go to
-disk when they grow large.
+"wake me at seven" with the slot `time` has the template "wake me at {SLOT}" (TaDSE, section 5.1). A template is stored
+as the text around its slots, never as a text with placeholders in it, so braces in an utterance have no meaning.
 """
 
 import json
 import sqlite3
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
-from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.core.text import normalise_text
-from turnwise.corpus.slots.template import Template, non_overlapping_slots
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.corpus.storage.fingerprints import FingerprintIndex, text_fingerprint
 from turnwise.corpus.storage.store import Store
+
+#: The placeholder of a value, whatever its slot.
+SLOT = "{SLOT}"
+
+
+def non_overlapping_slots(turn: Turn) -> tuple[Slot, ...]:
+    """Return the slots that a template is made of, from left to right.
+
+    Of overlapping slots the longest is taken, of equally long ones the earliest, of those with one span the first.
+    """
+    taken: list[Slot] = []
+    for slot in sorted(turn.slots, key=lambda slot: (slot.start - slot.end, slot.start)):
+        if all(slot.end <= other.start or other.end <= slot.start for other in taken):
+            taken.append(slot)
+    return tuple(sorted(taken, key=lambda slot: slot.start))
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """An utterance without the values of its slots.
+
+    Attributes:
+        pieces: the texts before, between and after the slots: one more than there are slots, possibly empty.
+        names: of the slots, from left to right.
+    """
+
+    pieces: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        slots = len(self.names)
+        if len(self.pieces) != slots + 1:
+            raise ValueError(f"a template of {slots} slots has {slots + 1} pieces, not {len(self.pieces)}")
+
+    @classmethod
+    def from_turn(cls, turn: Turn) -> "Template":
+        """Return the template of a turn; overlapping slots are resolved by `non_overlapping_slots`."""
+        slots = non_overlapping_slots(turn)
+        starts = [0, *(slot.end for slot in slots)]
+        ends = [*(slot.start for slot in slots), len(turn.text)]
+        pieces = tuple(turn.text[start:end] for start, end in zip(starts, ends, strict=True))
+        return cls(pieces, tuple(slot.name for slot in slots))
+
+    def text(self, names: bool = False) -> str:
+        """Return the template as a text with `{SLOT}`, or the `{name}` of each slot, as placeholders."""
+        return self._join([f"{{{name}}}" if names else SLOT for name in self.names])
+
+    def fill(self, values: Sequence[str]) -> tuple[str, tuple[Slot, ...]]:
+        """Return the utterance with these values in the slots, and the slots at their new offsets."""
+        if len(values) != len(self.names):
+            raise ValueError(f"a template of {len(self.names)} slots needs as many values, got {len(values)}")
+        slots, end = [], 0
+        for piece, name, value in zip(self.pieces, self.names, values, strict=False):
+            start = end + len(piece)
+            end = start + len(value)
+            slots.append(Slot(name, value, start, end))
+        return self._join(values), tuple(slots)
+
+    def _join(self, texts: Sequence[str]) -> str:
+        return self.pieces[0] + "".join(part for pair in zip(texts, self.pieces[1:], strict=True) for part in pair)
+
+
+def template_text(turn: Turn) -> str | None:
+    """Return the template of a turn as a text; None if the turn has no slots and is its own template."""
+    return Template.from_turn(turn).text() if turn.slots else None
 
 
 def iterate_turns(corpus: Iterable[Dialogue], speaker: str | None) -> Iterator[tuple[Dialogue, Turn]]:
@@ -30,32 +95,18 @@ def iterate_turns(corpus: Iterable[Dialogue], speaker: str | None) -> Iterator[t
                 yield dialogue, turn
 
 
-# ---- templates
-
-_TEMPLATE_SCHEMA = """
-    CREATE TABLE template
-        (number INTEGER PRIMARY KEY, pieces TEXT, names TEXT, text TEXT, intent TEXT, speaker TEXT, source TEXT)
-"""
-_MOST_COMMON_TEMPLATES = """
-    SELECT pieces, names, SUM(times(number)) AS total FROM template
-    GROUP BY pieces, names ORDER BY total DESC, text, MIN(number) LIMIT ?
-"""
-
-#: Templates in memory before they are written to the database.
-_BUFFERED_TEMPLATES = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateUse:
-    """A template with one intent, numbered in order of first appearance, and how many utterances use it."""
+class TemplateUse(NamedTuple):
+    """A template with one intent, numbered by first appearance, with the speaker and source of its first utterance."""
 
     number: int
     template: Template
     intent: str | None
-    #: Who uses it first, and the source of that dialogue.
     speaker: str
     source: str | None
-    utterances: int
+
+
+#: Templates in memory before they are written to the database.
+_BUFFERED_TEMPLATES = 10_000
 
 
 class TemplateTable:
@@ -70,8 +121,11 @@ class TemplateTable:
         self._numbers = FingerprintIndex()
         self._times = array("I")
         self._distinct = FingerprintIndex()
-        self._database = sqlite3.connect("")
-        self._database.execute(_TEMPLATE_SCHEMA)
+        self._database = sqlite3.connect("")  # an empty name: a private file that SQLite deletes by itself
+        self._database.execute(
+            "CREATE TABLE template (number INTEGER PRIMARY KEY, pieces TEXT, names TEXT, text TEXT, intent TEXT,"
+            " speaker TEXT, source TEXT)"
+        )
         self._database.create_function("times", 1, self._times.__getitem__)
         self._buffer: list[tuple[int, str, str, str, str | None, str, str | None]] = []
 
@@ -115,13 +169,16 @@ class TemplateTable:
         self._flush()
         query = "SELECT number, pieces, names, intent, speaker, source FROM template ORDER BY number"
         for number, pieces, names, intent, speaker, source in self._database.execute(query):
-            template = _load_template(pieces, names)
-            yield TemplateUse(number, template, intent, speaker, source, self._times[number])
+            yield TemplateUse(number, _load_template(pieces, names), intent, speaker, source)
 
     def most_common(self, k: int) -> list[tuple[Template, int]]:
         """Return the `k` most frequent templates with slots and their counts; ties in alphabetical order."""
         self._flush()
-        rows = self._database.execute(_MOST_COMMON_TEMPLATES, (k,))
+        query = (
+            "SELECT pieces, names, SUM(times(number)) AS total FROM template GROUP BY pieces, names"
+            " ORDER BY total DESC, text, MIN(number) LIMIT ?"
+        )
+        rows = self._database.execute(query, (k,))
         return [(_load_template(pieces, names), times) for pieces, names, times in rows]
 
 
@@ -129,78 +186,48 @@ def _load_template(pieces: str, names: str) -> Template:
     return Template(tuple(json.loads(pieces)), tuple(json.loads(names)))
 
 
-# ---- values
-
-_VALUE_SCHEMA = """
-    CREATE TABLE form (name TEXT, key TEXT, value TEXT, times INTEGER, PRIMARY KEY (name, key, value)) WITHOUT ROWID;
-    CREATE TABLE entry (name TEXT, value TEXT, times INTEGER);
-    CREATE INDEX ranked ON entry (name, times DESC, value);
-"""
-_ADD_FORMS = """
-    INSERT INTO form VALUES (?, ?, ?, ?)
-    ON CONFLICT (name, key, value) DO UPDATE SET times = times + excluded.times
-"""
-_MERGE_FORMS = """
-    INSERT INTO entry SELECT name, value, total FROM (
-        SELECT name, value, SUM(times) OVER (PARTITION BY name, key) AS total,
-            ROW_NUMBER() OVER (PARTITION BY name, key ORDER BY times DESC, value) AS place
-        FROM form)
-    WHERE place = 1
-"""
-
-#: Forms of values in memory before they are written to the database.
-_BUFFERED_VALUES = 200_000
-
-
 class EntityBook:
-    """The values of every slot of a corpus (TaDSE, appendix A).
+    """The values of every slot of a corpus (TaDSE, appendix A); memory grows with the number of distinct values only.
 
     Values that differ only in case or surrounding space are one value, in its most frequent form (of equally frequent
     forms the alphabetically first). Blank values are not counted, nor are those of slots that a template leaves out.
     """
 
-    def __init__(self, values: Iterable[tuple[str, str]] = ()):
-        """Count (slot name, value) pairs, given as often as they occur."""
-        self._database = sqlite3.connect("")
-        self._database.executescript(_VALUE_SCHEMA)
-        buffer: Counter[tuple[str, str]] = Counter()
-        for name, value in values:
-            buffer[name, value] += 1
-            if len(buffer) >= _BUFFERED_VALUES:
-                self._add(buffer)
-        self._add(buffer)
-        self._database.execute(_MERGE_FORMS)
-        self._database.execute("DELETE FROM form")
-
-    def _add(self, buffer: Counter[tuple[str, str]]) -> None:
-        # sorted by the primary key, so that the table is filled from one end to the other
-        rows = sorted((name, normalise_text(value), value, times) for (name, value), times in buffer.items())
-        self._database.executemany(_ADD_FORMS, rows)
-        buffer.clear()
+    def __init__(self) -> None:
+        self._forms: defaultdict[str, defaultdict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
 
     @classmethod
     def from_corpus(cls, corpus: Iterable[Dialogue], speaker: str | None = None) -> "EntityBook":
         """Count the values in the turns of a speaker (None: of all)."""
-        turns = (turn for _, turn in iterate_turns(corpus, speaker) if turn.slots)
-        slots = (slot for turn in turns for slot in non_overlapping_slots(turn))
-        return cls((slot.name, slot.value) for slot in slots if not slot.value.isspace())
+        book = cls()
+        for _, turn in iterate_turns(corpus, speaker):
+            for slot in non_overlapping_slots(turn) if turn.slots else ():
+                if not slot.value.isspace():
+                    book._forms[slot.name][normalise_text(slot.value)][slot.value] += 1
+        return book
+
+    @cached_property
+    def _ranked(self) -> dict[str, list[tuple[str, int]]]:
+        ranked = {}
+        for name, values in self._forms.items():
+            counted = [(min(forms, key=lambda form: (-forms[form], form)), forms.total()) for forms in values.values()]
+            ranked[name] = sorted(counted, key=lambda item: (-item[1], item[0]))
+        return ranked
 
     @cached_property
     def counts(self) -> dict[str, int]:
         """The number of values of each slot, most frequent first; ties in alphabetical order."""
-        query = "SELECT name, SUM(times) FROM entry GROUP BY name ORDER BY SUM(times) DESC, name"
-        return dict(self._database.execute(query))
+        counts = {name: sum(count for _, count in values) for name, values in self._ranked.items()}
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
-    @cached_property
+    @property
     def distinct_values(self) -> int:
         """The number of distinct values of all slots together."""
-        (number,) = self._database.execute("SELECT COUNT(*) FROM entry").fetchone()
-        return int(number)
+        return sum(map(len, self._forms.values()))
 
-    def most_common(self, name: str, k: int) -> list[tuple[str, int]]:
-        """Return the `k` most frequent values of a slot and their counts; ties in alphabetical order."""
-        query = "SELECT value, times FROM entry WHERE name = ? ORDER BY times DESC, value LIMIT ?"
-        return list(self._database.execute(query, (name, k)))
+    def most_common(self, name: str, k: int | None = None) -> list[tuple[str, int]]:
+        """Return the `k` most frequent values of a slot, or all, and their counts; ties in alphabetical order."""
+        return self._ranked.get(name, [])[:k]
 
 
 def require_slots(book: EntityBook, corpus: Corpus, speaker: str | None) -> None:
@@ -212,9 +239,6 @@ def require_slots(book: EntityBook, corpus: Corpus, speaker: str | None) -> None
             f"{stores}: no turn of {speaker or 'any speaker'}{splits} has a slot: import a corpus with annotated slots "
             "(turnwise corpus stats counts them), or name another --speaker"
         )
-
-
-# ---- splits
 
 
 def open_training_split(store: Path | str, split: str | None = None) -> Corpus:
