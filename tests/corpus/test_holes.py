@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.corpus.hygiene.holes import apply_hole_policy, remove_turns
+from turnwise.corpus.hygiene.edits import apply_hole_policy, remove_turns
 
 
 def dialogue(count: int) -> Dialogue:

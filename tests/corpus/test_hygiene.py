@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.helpers.strategies import dialogues
 from turnwise import Dialogue, Slot, Turn, import_corpus, read_corpus
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.hygiene.holes import HolePolicy
+from turnwise.corpus.hygiene.edits import HolePolicy
 from turnwise.corpus.hygiene.masking import Masking
 from turnwise.corpus.hygiene.steps import LOG_STEPS, STEPS, CleaningStep, make_step, plan_steps
 

@@ -14,7 +14,7 @@ import turnwise
 from turnwise.cli.options import AsJson, parse_key_values
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
-from turnwise.corpus.hygiene.holes import HolePolicy
+from turnwise.corpus.hygiene.edits import HolePolicy
 
 if TYPE_CHECKING:
     from turnwise.corpus.hygiene.masking import Masking

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError, did_you_mean
 from turnwise.core.files import package_yaml
-from turnwise.corpus.hygiene.holes import HolePolicy
+from turnwise.corpus.hygiene.edits import HolePolicy
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.encodings import DETECT
 from turnwise.corpus.storage.rejections import CorpusCounts

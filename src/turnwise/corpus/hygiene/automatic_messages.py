@@ -12,21 +12,29 @@ with?"). A message counts as automatic if
 """
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.storage.fingerprints import FingerprintBuckets, text_fingerprint
+from turnwise.core.files import spool
+from turnwise.corpus.hygiene.edits import CleaningStep, HolePolicy, remove_turns
+from turnwise.corpus.hygiene.masking import Masker, Masking
+from turnwise.corpus.storage.fingerprints import FingerprintBuckets, FingerprintIndex, text_fingerprint
+from turnwise.corpus.storage.rejections import EXCERPT_LENGTH
 
 MIN_WORDS = 5
 MIN_CONVERSATIONS = 20
-DEFAULT_FRACTION = 0.05
 
 #: The fraction of the conversations with a message that must have it only where it answers nothing.
 MIN_UNASKED_FRACTION = 0.9
+
+#: How many of the removed messages the changes list.
+_REPORTED = 10
 
 #: Fingerprints that are written to disk at once.
 _BATCH = 1 << 16
@@ -36,72 +44,104 @@ _UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff"
 _WORD = re.compile(rf"[{_UNSPACED}]{{2}}|[^\W{_UNSPACED}]+")
 _DIGITS = re.compile(r"\d+")
 
+#: The end of the id of a part of a dialogue, as in `chat-7#2`.
+_PART_NUMBER = re.compile(r"#(\d+)$")
 
-def message_form(text: str) -> str:
+
+class AutomaticMessagesStep(CleaningStep):
+    """Removes the messages that software sends.
+
+    All dialogues pass through a temporary file, since they are counted before the first one is cleaned. The counts are
+    on disk too, 16 bytes per message of the system. The changes list the most frequent messages, masked and with `#`
+    for digits.
+    """
+
+    def __init__(self, fraction: float, masking: Masking | None, holes: HolePolicy) -> None:
+        if not 0 < fraction <= 1:
+            raise CorpusError(f"automatic-messages must be a fraction above 0 and up to 1, got {fraction}")
+        super().__init__(self._remove)
+        self._fraction = fraction
+        self._masker = Masker(masking)
+        self._holes = holes
+        self._automatic: frozenset[int] = frozenset()
+        self._removed: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+        self._part_ids = FingerprintIndex()
+
+    def __call__(self, dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
+        """Count the messages of all dialogues, then yield what remains of them."""
+        with FingerprintBuckets() as buckets:
+            counted = spool(self._count(dialogues, buckets))
+        yield from super().__call__(counted)
+        for form, count in self._removed.most_common(_REPORTED):
+            text = _message_form(self._masker.mask(self._examples[form]))
+            self.changes[f'times "{text[:EXCERPT_LENGTH]}"'] += count
+
+    def _count(self, dialogues: Iterable[Dialogue], buckets: FingerprintBuckets) -> Iterator[Dialogue]:
+        """Yield the dialogues; then it is known which messages are automatic."""
+        conversations = 0
+        batch: list[int] = []
+        for dialogue in dialogues:
+            conversations += 1
+            if _PART_NUMBER.search(dialogue.id):
+                self._part_ids.add(text_fingerprint(dialogue.id))
+            unasked = _unasked_places(dialogue)
+            forms: dict[int, bool] = {}
+            for place, fingerprint in _fingerprints(dialogue):
+                forms[fingerprint] = forms.get(fingerprint, True) and place in unasked
+            # the last bit says where the dialogue has the message
+            batch += (fingerprint | is_unasked for fingerprint, is_unasked in forms.items())
+            if len(batch) >= _BATCH:
+                buckets.add(np.array(batch, np.uint64).view(np.int64))
+                batch = []
+            yield dialogue
+        buckets.add(np.array(batch, np.uint64).view(np.int64))
+        self._automatic = frozenset(_frequent(buckets, max(MIN_CONVERSATIONS, self._fraction * conversations)))
+
+    def _remove(self, dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
+        removed = [place for place, fingerprint in _fingerprints(dialogue) if fingerprint in self._automatic]
+        for text in (dialogue.turns[index].text for index in removed):
+            form = _message_form(text).casefold()
+            self._removed[form] += 1
+            self._examples.setdefault(form, text)
+        kept = [index for index in range(len(dialogue.turns)) if index not in removed]
+        if not removed or not kept:
+            return [dialogue] if kept else []
+        # a greeting before the first turn or a notice after the last one leaves no hole
+        first, last = kept[0], kept[-1]
+        inner = replace(dialogue, turns=dialogue.turns[first : last + 1])
+        parts = remove_turns(inner, {index - first for index in removed if first < index < last}, self._holes)
+        if parts:
+            changes["turns removed"] += len(removed)
+        return parts[:1] + [self._with_unused_id(part) for part in parts[1:]]
+
+    def _with_unused_id(self, part: Dialogue) -> Dialogue:
+        """Number a part differently if an earlier split has used its id."""
+        identifier = part.id
+        while not self._part_ids.add(text_fingerprint(identifier)):
+            identifier = _PART_NUMBER.sub(lambda match: f"#{int(match[1]) + 1}", identifier)
+        return replace(part, id=identifier)
+
+
+def _message_form(text: str) -> str:
     """Return a text without differences in digits and white space."""
     return _DIGITS.sub("#", " ".join(text.split()))
 
 
-class AutomaticMessages:
-    """Counts the messages of conversations, then finds the automatic ones among them.
-
-    The counts are on disk, 16 bytes per message of the system, so memory stays constant. Use it as a context manager:
-    first `count` every dialogue, then call `find`.
-    """
-
-    def __init__(self, fraction: float = DEFAULT_FRACTION):
-        if not 0 < fraction <= 1:
-            raise CorpusError(f"automatic-messages must be a fraction above 0 and up to 1, got {fraction}")
-        self._fraction = fraction
-        self._conversations = 0
-        self._batch: list[int] = []
-        self._automatic: frozenset[int] | None = None
-
-    def count(self, dialogue: Dialogue) -> None:
-        """Count the messages of a dialogue, each once."""
-        self._conversations += 1
-        unasked = _unasked_places(dialogue)
-        forms: dict[int, bool] = {}
-        for place, fingerprint in _fingerprints(dialogue):
-            forms[fingerprint] = forms.get(fingerprint, True) and place in unasked
-        # the last bit says where the dialogue has the message
-        self._batch += (fingerprint | is_unasked for fingerprint, is_unasked in forms.items())
-        if len(self._batch) >= _BATCH:
-            self._flush()
-
-    def find(self, dialogue: Dialogue) -> set[int]:
-        """Return the indices of the automatic messages of a dialogue; call it after all dialogues were counted."""
-        if self._automatic is None:
-            self._flush()
-            self._automatic = frozenset(self._frequent())
-        return {place for place, fingerprint in _fingerprints(dialogue) if fingerprint in self._automatic}
-
-    def _flush(self) -> None:
-        self._buckets.add(np.array(self._batch, np.uint64).view(np.int64))
-        self._batch = []
-
-    def _frequent(self) -> Iterator[int]:
-        minimum = max(MIN_CONVERSATIONS, self._fraction * self._conversations)
-        for signed, _ in self._buckets:
-            counted = signed.view(np.uint64)
-            forms, places, counts = np.unique(counted >> np.uint64(1), return_inverse=True, return_counts=True)
-            unasked = np.bincount(places, (counted & np.uint64(1)).astype(float), len(forms))
-            is_automatic = (counts >= minimum) & (unasked >= MIN_UNASKED_FRACTION * counts)
-            yield from (forms[is_automatic] << np.uint64(1)).tolist()
-
-    def __enter__(self) -> "AutomaticMessages":
-        self._buckets = FingerprintBuckets()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._buckets.__exit__()
+def _frequent(buckets: FingerprintBuckets, minimum: float) -> Iterator[int]:
+    for signed, _ in buckets:
+        counted = signed.view(np.uint64)
+        forms, places, counts = np.unique(counted >> np.uint64(1), return_inverse=True, return_counts=True)
+        unasked = np.bincount(places, (counted & np.uint64(1)).astype(float), len(forms))
+        is_automatic = (counts >= minimum) & (unasked >= MIN_UNASKED_FRACTION * counts)
+        yield from (forms[is_automatic] << np.uint64(1)).tolist()
 
 
 def _fingerprints(dialogue: Dialogue) -> Iterator[tuple[int, int]]:
     """Yield index and fingerprint, an even number, of the messages that may be automatic."""
     for place, turn in enumerate(dialogue.turns):
         if turn.speaker == SYSTEM and len(_WORD.findall(turn.text)) >= MIN_WORDS:
-            yield place, text_fingerprint(message_form(turn.text).casefold()) & ~1
+            yield place, text_fingerprint(_message_form(turn.text).casefold()) & ~1
 
 
 def _unasked_places(dialogue: Dialogue) -> set[int]:

@@ -6,7 +6,7 @@ Everything is recognised by lines, in English, German, French, Spanish, Italian,
 import re
 from collections.abc import Iterator, Sequence
 
-from turnwise.corpus.hygiene.text_edits import Edit
+from turnwise.corpus.hygiene.edits import Edit
 
 #: Lines that a signature may have after a mark that is not the standard one ("-- " with a space at the end).
 _SIGNATURE_LINES = 10

@@ -7,8 +7,8 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 
+from turnwise.corpus.hygiene.edits import Edit, without_overlaps
 from turnwise.corpus.hygiene.personal_data import FINDERS
-from turnwise.corpus.hygiene.text_edits import Edit, without_overlaps
 
 # ---- HTML
 

@@ -1,7 +1,7 @@
 """Cleaning steps for dialogues on their way into a store, each with a report of its changes.
 
 A step maps a stream of dialogues to a stream. Most change the texts of a dialogue or drop it. If a step removes a turn,
-the turns around it were not consecutive: a hole policy (`holes.py`) says what becomes of them, and by default the
+the turns around it were not consecutive: a hole policy (`edits.py`) says what becomes of them, and by default the
 dialogue is split there. Limits on the words of a turn are for filtering training pairs, later. Slots move
 with the text around them.
 """
@@ -11,50 +11,23 @@ import re
 import sqlite3
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError, did_you_mean
-from turnwise.corpus.hygiene.automatic_messages import DEFAULT_FRACTION, AutomaticMessages, message_form
+from turnwise.corpus.hygiene.automatic_messages import AutomaticMessagesStep
+from turnwise.corpus.hygiene.edits import Clean, CleaningStep, Edit, HolePolicy, edit_turn, replace_turns
 from turnwise.corpus.hygiene.email_quotes import email_quote_edits
-from turnwise.corpus.hygiene.holes import HolePolicy, remove_turns
 from turnwise.corpus.hygiene.markup import html_edits, markdown_edits
 from turnwise.corpus.hygiene.masking import Masker, Masking, Pseudonyms
 from turnwise.corpus.hygiene.personal_data import FINDERS
-from turnwise.corpus.hygiene.text_edits import Edit, edit_turn
 from turnwise.corpus.storage.corpus import merge_speakers
 from turnwise.corpus.storage.fingerprints import FingerprintIndex, text_fingerprint
-from turnwise.corpus.storage.rejections import EXCERPT_LENGTH
-from turnwise.corpus.storage.spool import spool
-
-#: Returns what remains of a dialogue: itself, changed or not, its parts, or nothing; counts its changes.
-Clean = Callable[[Dialogue, Counter[str]], Sequence[Dialogue]]
-
-
-class CleaningStep:
-    """A cleaning function, and the counts of its changes so far (`changes`)."""
-
-    def __init__(self, clean: Clean) -> None:
-        self._clean = clean
-        self.changes: Counter[str] = Counter()
-
-    def __call__(self, dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
-        """Yield what remains of the dialogues."""
-        for dialogue in dialogues:
-            cleaned = self._clean(dialogue, self.changes)
-            if not cleaned:
-                self.changes["dialogues dropped"] += 1
-                self.changes["turns dropped with them"] += len(dialogue.turns)
-            elif len(cleaned) > 1:
-                self.changes["dialogues split"] += 1
-            yield from cleaned
-
 
 # ---- the text of single turns
 
@@ -63,12 +36,8 @@ def _edit_texts(edits: Callable[[str], list[Edit]]) -> Clean:
     """Return a function that edits the text of each turn by itself."""
 
     def clean(dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
-        turns = tuple(edit_turn(turn, edits(turn.text), changes) for turn in dialogue.turns)
-        changed = sum(new is not old for new, old in zip(turns, dialogue.turns, strict=True))
-        if not changed:
-            return [dialogue]
-        changes["turns changed"] += changed
-        return [replace(dialogue, turns=turns)]
+        turns = [edit_turn(turn, edits(turn.text), changes) for turn in dialogue.turns]
+        return [replace_turns(dialogue, turns, changes)]
 
     return clean
 
@@ -124,14 +93,11 @@ def _mask(masking: Masking) -> Clean:
             changes.update(f"{match.kind} masked" for match in matches)
             edits = [(match.start, match.end, masker.replacement(turn.text, match, known)) for match in matches]
             turns.append(edit_turn(turn, edits, changes))
-        changed = sum(new is not old for new, old in zip(turns, dialogue.turns, strict=True))
         identifier = masker.mask(dialogue.id)
         if identifier != dialogue.id:  # two masked ids may be equal
             identifier += f"-{hashlib.blake2b(dialogue.id.encode(), digest_size=6).hexdigest()}"
             changes["dialogue ids masked"] += 1
-        if changed:
-            changes["turns changed"] += changed
-        return [replace(dialogue, id=identifier, turns=tuple(turns))]
+        return [replace(replace_turns(dialogue, turns, changes), id=identifier)]
 
     return clean
 
@@ -148,19 +114,12 @@ def _merge_speakers(dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]
 
 def _drop_repeated(dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
     """Keep the first of consecutive turns with the same speaker and text; the turns around them are consecutive."""
-    kept = [dialogue.turns[0]]
-    for turn in dialogue.turns[1:]:
-        if not _is_repetition(kept[-1], turn):
-            kept.append(turn)
+    runs = groupby(dialogue.turns, key=lambda turn: (turn.speaker, turn.text.casefold().split()))
+    kept = tuple(next(run) for _, run in runs)
     if len(kept) == len(dialogue.turns):
         return [dialogue]
     changes["repeated turns removed"] += len(dialogue.turns) - len(kept)
-    return [replace(dialogue, turns=tuple(kept))]
-
-
-def _is_repetition(first: Turn, second: Turn) -> bool:
-    """Return whether two turns have the same speaker and the same words in any case."""
-    return first.speaker == second.speaker and first.text.casefold().split() == second.text.casefold().split()
+    return [replace(dialogue, turns=kept)]
 
 
 def _drop_short(turns: int) -> Clean:
@@ -176,70 +135,6 @@ def _truncate_dialogues(turns: int) -> Clean:
         return [replace(dialogue, turns=dialogue.turns[:turns])]
 
     return clean
-
-
-#: The end of the id of a part of a dialogue, as in `chat-7#2`.
-_PART_NUMBER = re.compile(r"#(\d+)$")
-
-
-class AutomaticMessagesStep(CleaningStep):
-    """Removes the messages that software sends, by the rule of `turnwise.corpus.hygiene.automatic_messages`.
-
-    All dialogues pass through a temporary file, since they are counted before the first one is cleaned. The changes
-    list the most frequent messages, masked and with `#` for digits.
-    """
-
-    _REPORTED = 10
-
-    def __init__(
-        self, fraction: float = DEFAULT_FRACTION, masking: Masking | None = None, holes: HolePolicy = "split"
-    ) -> None:
-        super().__init__(self._remove)
-        self._messages = AutomaticMessages(fraction)
-        self._masker = Masker(masking)
-        self._holes = holes
-        self._removed: Counter[str] = Counter()
-        self._examples: dict[str, str] = {}
-        self._part_ids = FingerprintIndex()
-
-    def __call__(self, dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
-        """Count the messages of all dialogues, then yield what remains of them."""
-        with self._messages:
-            yield from super().__call__(spool(self._count(dialogues)))
-        for form, count in self._removed.most_common(self._REPORTED):
-            text = message_form(self._masker.mask(self._examples[form]))
-            self.changes[f'times "{text[:EXCERPT_LENGTH]}"'] += count
-
-    def _count(self, dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
-        for dialogue in dialogues:
-            self._messages.count(dialogue)
-            if _PART_NUMBER.search(dialogue.id):
-                self._part_ids.add(text_fingerprint(dialogue.id))
-            yield dialogue
-
-    def _remove(self, dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
-        removed = self._messages.find(dialogue)
-        for text in (dialogue.turns[index].text for index in removed):
-            form = message_form(text).casefold()
-            self._removed[form] += 1
-            self._examples.setdefault(form, text)
-        kept = [index for index in range(len(dialogue.turns)) if index not in removed]
-        if not removed or not kept:
-            return [dialogue] if kept else []
-        # a greeting before the first turn or a notice after the last one leaves no hole
-        first, last = kept[0], kept[-1]
-        inner = replace(dialogue, turns=dialogue.turns[first : last + 1])
-        parts = remove_turns(inner, {index - first for index in removed if first < index < last}, self._holes)
-        if parts:
-            changes["turns removed"] += len(removed)
-        return parts[:1] + [self._with_unused_id(part) for part in parts[1:]]
-
-    def _with_unused_id(self, part: Dialogue) -> Dialogue:
-        """Number a part differently if an earlier split has used its id."""
-        identifier = part.id
-        while not self._part_ids.add(text_fingerprint(identifier)):
-            identifier = _PART_NUMBER.sub(lambda match: f"#{int(match[1]) + 1}", identifier)
-        return replace(part, id=identifier)
 
 
 # ---- duplicates
@@ -268,7 +163,7 @@ class _NearDuplicates:
     _HASHES, _BANDS = 128, 32
     _PRIME = np.uint64((1 << 61) - 1)
 
-    def __init__(self, similarity: float = 0.8):
+    def __init__(self, similarity: float):
         if not 0.5 <= similarity < 1:
             raise CorpusError(f"near-duplicates must be a similarity from 0.5 to below 1, got {similarity}")
         self._similarity = similarity
@@ -304,30 +199,25 @@ class _NearDuplicates:
         return signature
 
 
-def _parse_count(value: str) -> int:
-    if not value.isdigit() or int(value) < 1:
-        raise ValueError
-    return int(value)
-
-
-#: The steps by their names in `--step` and manifests, with the conversion of the value and an example of one.
-STEPS: dict[str, tuple[Callable[..., Clean | CleaningStep], Callable[[str], Any] | None, str]] = {
-    "html": (lambda: _edit_texts(html_edits), None, ""),
-    "markdown": (lambda: _edit_texts(markdown_edits), None, ""),
-    "email-quotes": (lambda: _edit_texts(email_quote_edits), None, ""),
-    "urls": (lambda: _edit_texts(_url_edits), None, ""),
-    "unicode": (lambda: _edit_texts(_unicode_edits), None, ""),
-    "control-characters": (lambda: _edit_texts(_control_character_edits), None, ""),
-    "repeated-messages": (lambda: _drop_repeated, None, ""),
-    "automatic-messages": (AutomaticMessagesStep, float, "a fraction, as in automatic-messages=0.1"),
-    "merge-speakers": (lambda: _merge_speakers, None, ""),
-    "minimum-turns": (_drop_short, _parse_count, "a number, as in minimum-turns=4"),
-    "maximum-turns": (_truncate_dialogues, _parse_count, "a number, as in maximum-turns=4"),
-    "maximum-words": (_truncate_texts, _parse_count, "a number, as in maximum-words=4"),
-    "exact-duplicates": (_drop_exact_duplicates, None, ""),
-    "near-duplicates": (_NearDuplicates, float, "a similarity, as in near-duplicates=0.8"),
+_TEXT_EDITS: dict[str, Callable[[str], list[Edit]]] = {
+    "html": html_edits,
+    "markdown": markdown_edits,
+    "email-quotes": email_quote_edits,
+    "urls": _url_edits,
+    "unicode": _unicode_edits,
+    "control-characters": _control_character_edits,
 }
+_PLAIN: dict[str, Callable[[], Clean]] = {
+    "repeated-messages": lambda: _drop_repeated,
+    "merge-speakers": lambda: _merge_speakers,
+    "exact-duplicates": _drop_exact_duplicates,
+}
+_WITH_COUNT = {"minimum-turns": _drop_short, "maximum-turns": _truncate_dialogues, "maximum-words": _truncate_texts}
+#: With the name and the default of the value.
+_WITH_FRACTION = {"automatic-messages": ("fraction", 0.05), "near-duplicates": ("similarity", 0.8)}
 
+#: The steps by their names in `--step` and manifests, but for those below.
+STEPS = (*_TEXT_EDITS, *_PLAIN, *_WITH_COUNT, *_WITH_FRACTION)
 
 #: The step that masks personal data, with kinds as its value: `mask`, `mask=email,phone`.
 MASK = "mask"
@@ -368,19 +258,22 @@ def make_step(description: str, masking: Masking | None = None, holes: HolePolic
     if name == MASK:
         masking = masking or Masking()
         return CleaningStep(_mask(replace(masking, kinds=tuple(value.split(","))) if equals else masking))
-    if name not in STEPS:
-        if name == LOG:
-            raise CorpusError(f"step {LOG} takes no value; got {value!r}")
-        names = [*STEPS, MASK, LOG]
+    if name in _WITH_COUNT:
+        if not value.isdigit() or int(value) < 1:
+            raise CorpusError(f"step {name} needs a number, as in {name}=4; got {value or None!r}")
+        return CleaningStep(_WITH_COUNT[name](int(value)))
+    if name in _WITH_FRACTION:
+        what, default = _WITH_FRACTION[name]
+        try:
+            fraction = float(value) if equals else default
+        except ValueError:
+            raise CorpusError(f"step {name} needs a {what}, as in {name}={default}; got {value or None!r}") from None
+        if name == "near-duplicates":
+            return CleaningStep(_NearDuplicates(fraction))
+        return AutomaticMessagesStep(fraction, masking, holes)
+    names = [*STEPS, MASK, LOG]
+    if name not in names:
         raise CorpusError(f"there is no step {name!r}: choose from {', '.join(names)}.{did_you_mean(name, names)}")
-    make, parse, example = STEPS[name]
-    if make is AutomaticMessagesStep:
-        make = partial(AutomaticMessagesStep, masking=masking, holes=holes)
-    if parse is None and equals:
+    if equals:
         raise CorpusError(f"step {name} takes no value; got {value!r}")
-    try:
-        arguments = [] if parse is None or (not equals and parse is not _parse_count) else [parse(value)]
-    except ValueError:
-        raise CorpusError(f"step {name} needs {example}; got {value or None!r}") from None
-    made = make(*arguments)
-    return made if isinstance(made, CleaningStep) else CleaningStep(made)
+    return CleaningStep(_edit_texts(_TEXT_EDITS[name]) if name in _TEXT_EDITS else _PLAIN[name]())

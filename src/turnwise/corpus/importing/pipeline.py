@@ -13,7 +13,7 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.files import spool
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.hygiene.holes import HolePolicy
+from turnwise.corpus.hygiene.edits import HolePolicy
 from turnwise.corpus.hygiene.masking import Masker, Masking
 from turnwise.corpus.hygiene.steps import MASK, is_mask, make_step, plan_steps
 from turnwise.corpus.importing.splits import SplitPlan

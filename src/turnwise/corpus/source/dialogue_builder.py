@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from turnwise.core.dialogue import Dialogue, Slot, Turn, peer
-from turnwise.corpus.hygiene.holes import apply_hole_policy
+from turnwise.corpus.hygiene.edits import apply_hole_policy
 from turnwise.corpus.source.import_log import RECORD_ERRORS, ImportLog, layout_error
 from turnwise.corpus.storage.rejections import RejectionKind
 

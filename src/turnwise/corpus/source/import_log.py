@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from turnwise.corpus.hygiene.holes import HolePolicy
+from turnwise.corpus.hygiene.edits import HolePolicy
 from turnwise.corpus.storage.rejections import EXCERPT_LENGTH, Rejection, RejectionKind
 
 #: Characters of a rejected row that are masked before it is cut to its excerpt.
