@@ -1,89 +1,53 @@
 """Edits that remove from an e-mail what its sender did not write for it: quoted messages, signatures and notices.
 
-Everything is recognised by lines, in English, German, French, Spanish, Italian, Portuguese and Dutch.
+Everything is recognised by lines, in English, German, French, Spanish, Italian, Portuguese and Dutch; the phrases are
+in `email_quotes.yaml`.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 
+from turnwise.core.files import package_yaml
 from turnwise.corpus.hygiene.edits import Edit
 
-#: Lines that a signature may have after a mark that is not the standard one ("-- " with a space at the end).
-_SIGNATURE_LINES = 10
+_PHRASES = package_yaml("turnwise.corpus.hygiene", "email_quotes.yaml")
+
+
+def _any(name: str) -> str:
+    return f"(?:{'|'.join(_PHRASES[name])})"
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
 
 #: Not an emoticon such as `>:(` or `><`; `<@` starts a mention.
 _QUOTED = re.compile(r"\s*>(?![:;._=-]|<(?![@#!h]))")
 
-# ---- the line before a quoted message: "On Mon, 6 May 2024 at 10:00, Anna <anna@example.com> wrote:"
-
+#: The line before a quoted message. Without a date, a time or an address, "my colleague wrote:" is a sentence.
+_ATTRIBUTION_START, _WROTE = _compile(rf"{_any('attribution_start')}\b"), _compile(rf"\b{_any('wrote')}\b")
 _ATTRIBUTION_LENGTH = 300
-_ATTRIBUTION_START = re.compile(r"(?:on|am|le|el|il|em|op|\d{4}-\d\d-\d\d)\b", re.IGNORECASE)
-_WROTE = re.compile(
-    r"\b(?:wrote|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|het volgende geschreven|geschrieben)\b",
-    re.IGNORECASE,
-)
-#: Without a date, a time or an address, "my colleague wrote:" is a sentence of the sender.
 _DATE = re.compile(r"\b(?:19|20)\d\d\b|\d[./-]\d")
 _TIME_OR_ADDRESS = re.compile(r"\d[:h]\d\d\b|@|\[EMAIL")
 
-# ---- the headers of a quoted or forwarded message
-
-_SEPARATOR = re.compile(
-    r"\s*[-_*]{2,}\s*(?:original message|original appointment|forwarded message|begin forwarded message"
-    r"|ursprüngliche nachricht|originalnachricht|weitergeleitete nachricht|original-nachricht"
-    r"|message d'origine|message d’origine|message original|message transféré|mensaje original|mensaje reenviado"
-    r"|messaggio originale|messaggio inoltrato|mensagem original|mensagem encaminhada"
-    r"|oorspronkelijk bericht|doorgestuurd bericht)\s*[-_*]{2,}\s*"
-    r"|\s*(?:begin forwarded message|anfang der weitergeleiteten nachricht|début du message réexpédié"
-    r"|inicio del mensaje reenviado|inizio messaggio inoltrato|início da mensagem reencaminhada)\s*:\s*",
-    re.IGNORECASE,
-)
-_FROM = "from|von|de|da|van"
-#: What e-mails have, but no list of places and dates: "From: Oslo", "To: Rome", "Date: 6 May".
-_ONLY_IN_EMAILS = (
-    "sent|subject|gesendet|betreff|envoyé|objet|enviado(?: el| em)?|enviada em|asunto|assunto|inviato|oggetto"
-    "|verzonden|onderwerp"
-)
-_OTHER_HEADERS = "to|cc|bcc|date|reply-to|an|datum|antwort an|à|a|para|fecha|data|aan|copie|répondre à"
-_HEADER = re.compile(
-    rf"\s*\*?(?:(?P<sender>{_FROM})|(?P<email>{_ONLY_IN_EMAILS})|(?:{_OTHER_HEADERS}))\*?\s*:\*?(?:\s|$)",
-    re.IGNORECASE,
+#: The headers of a quoted or forwarded message, and what may be above them.
+_SEPARATOR = _compile(rf"\s*[-_*]{{2,}}\s*{_any('separator')}\s*[-_*]{{2,}}\s*|\s*{_any('announcement')}\s*:\s*")
+_HEADER = _compile(
+    rf"\s*\*?(?:(?P<sender>{_any('from')})|(?P<email>{_any('only_in_emails')})|{_any('other_headers')})\*?\s*:\*?(?:\s|$)"
 )
 _MAX_HEADERS = 10
 _RULE = re.compile(r"\s*[_-]{5,}\s*")
 
-# ---- signatures and notices
-
+#: Lines that a signature may have after a mark that is not the standard one ("-- " with a space at the end).
+_SIGNATURE_LINES = 10
 _SIGNATURE_MARK = re.compile(r"\s*(?:--|—|__)\s*")
-_DEVICES = (
-    r"i-?phone|i-?pad|android|mobile|phone|smartphone|handy|tablet|samsung|galaxy|huawei|xiaomi|blackberry|outlook|yahoo"
-    r"|gmx|proton ?mail|mail für windows|windows|mail for windows|téléphone|portable|móvil|movil|teléfono|celular"
-    r"|telefonino|cellulare|telemóvel|telefoon|mobiel|mobiltelefon"
-)
-_DEVICE_LINE = re.compile(
-    r"\s*(?:(?:sent|gesendet|diese nachricht wurde|envoyé|enviado|inviato|verzonden|verstuurd)\b.{0,25}?"
-    r"\b(?:from|via|using|with|von|mit|über|aus|de|du|depuis|desde|da|dal|do|pelo|vanaf|met)\b.{0,25}?"
-    rf"\b(?:{_DEVICES})\b|von meinem .{{0,20}}(?:{_DEVICES}).{{0,25}} gesendet|get outlook for (?:ios|android))"
-    r"[^?]{0,30}",
-    re.IGNORECASE,
+_DEVICE_LINE = _compile(
+    rf"\s*(?:{_any('sent')}\b.{{0,25}}?\b{_any('with')}\b.{{0,25}}?\b{_any('devices')}\b"
+    rf"|von meinem .{{0,20}}{_any('devices')}.{{0,25}} gesendet|get outlook for (?:ios|android))[^?]{{0,30}}"
 )
 _NOTICE_LINES = 30
-_NOTICE_START = re.compile(
-    r"\s*[*_]*(?:this (?:e-?mail|message|communication|transmission)"
-    r"|the (?:information|contents?) (?:contained |transmitted )?(?:in|of)"
-    r"|(?:legal |confidentiality |privacy )?(?:notice|disclaimer)\b|confidentiality\b|confidential\b"
-    r"|diese (?:e-?mail|nachricht)|der inhalt dieser|vertraulichkeitshinweis"
-    r"|ce (?:message|courriel|mail)|cet e-?mail|les informations contenues"
-    r"|este (?:mensaje|correo|e-?mail)|la información contenida|aviso (?:legal|de confidencialidad)"
-    r"|questo messaggio|questa e-?mail|le informazioni contenute|il contenuto di questa"
-    r"|esta mensagem|este e-?mail|as informações contidas"
-    r"|dit (?:e-?mail)?bericht|deze e-?mail|de informatie in)",
-    re.IGNORECASE,
-)
-_CONFIDENTIAL = re.compile(r"confiden[tc]|privileged|vertraulich|riservat|vertrouwelijk", re.IGNORECASE)
-_RECIPIENT = re.compile(
-    r"intended|addressee|recipient|empfänger|adressat|bestimmt|destinat|geadresseerde|bestemd|ontvanger", re.IGNORECASE
-)
+_NOTICE_START = _compile(rf"\s*[*_]*{_any('notice')}")
+_CONFIDENTIAL, _RECIPIENT = _compile(_any("confidential")), _compile(_any("recipient"))
 
 
 def email_quote_edits(text: str) -> list[Edit]:
