@@ -59,7 +59,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 @pytest.fixture(scope="session")
 def sample_world(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     """The folder of a sample world, by its number of dialogues; made once for all workers, to be read only."""
-    from turnwise.corpus.synthetic.sample_sets import write_sample
+    from turnwise.corpus.synthetic.sample import write_sample
 
     base = tmp_path_factory.getbasetemp()
     place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "worlds"

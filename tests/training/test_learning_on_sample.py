@@ -12,7 +12,7 @@ import pytest
 from turnwise import Dialogue, Encoder, Turn, load_recipe, read_corpus, train
 from turnwise.core.dialogue import USER
 from turnwise.corpus.storage.writing import StoreWriter
-from turnwise.corpus.synthetic.sample_sets import write_sample
+from turnwise.corpus.synthetic.sample import write_sample
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
 from turnwise.evaluation.datasets.intents import load_intents
 from turnwise.evaluation.datasets.retrieval import build_retrieval, labelled_turns

@@ -263,7 +263,7 @@ def sample_command(
     The conversations are customer service in ten domains. Labelled sets are written as well: `intents/`, `responses/`,
     `inference/`, `pairs/` and `triplets/`.
     """
-    from turnwise.corpus.synthetic.sample_sets import write_sample
+    from turnwise.corpus.synthetic.sample import write_sample
 
     with progress_bar() as progress:
         store = write_sample(out, dialogues, seed, progress)

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from turnwise.core.dialogue import OUT_OF_SCOPE, Dialogue, Turn
 from turnwise.corpus.synthetic.conversation import CONTRADICTIONS
-from turnwise.corpus.synthetic.sample import sample_conversation, sample_dialogues
-from turnwise.corpus.synthetic.sample_sets import (
+from turnwise.corpus.synthetic.sample import (
     UTTERANCES,
     inference_examples,
     labelled_utterances,
     response_examples,
+    sample_conversation,
+    sample_dialogues,
     text_pairs,
 )
 from turnwise.corpus.synthetic.world import (

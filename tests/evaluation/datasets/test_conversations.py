@@ -10,7 +10,7 @@ import pytest
 from turnwise import Dialogue, Turn
 from turnwise.core.errors import DatasetError
 from turnwise.corpus.storage.writing import StoreWriter
-from turnwise.corpus.synthetic.sample_sets import write_sample
+from turnwise.corpus.synthetic.sample import write_sample
 from turnwise.evaluation.datasets.conversations import MAX_DIALOGUES, conversation_datasets, sample_dialogues
 
 DATA = os.environ.get("TURNWISE_DATA")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from turnwise.core.dialogue import SYSTEM, USER, Turn
 from turnwise.corpus.storage.corpus import read_corpus
-from turnwise.corpus.synthetic.sample_sets import text_triplets
+from turnwise.corpus.synthetic.sample import text_triplets
 from turnwise.evaluation.datasets.candidates import QUESTION_DATASETS
 from turnwise.evaluation.datasets.dialogue_labels import (
     ACTION_DATASETS,

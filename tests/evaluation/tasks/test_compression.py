@@ -28,7 +28,7 @@ from turnwise.corpus.slots.detection import detect_store
 from turnwise.corpus.slots.detectors import BuiltInDetector
 from turnwise.corpus.slots.templates import Template
 from turnwise.corpus.storage.writing import StoreWriter
-from turnwise.corpus.synthetic.sample_sets import labelled_utterances
+from turnwise.corpus.synthetic.sample import labelled_utterances
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts, load_intents
 from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, TEMPLATE_SHARE, Outcome
 from turnwise.evaluation.tasks.compression import (

@@ -23,7 +23,7 @@ from turnwise.cli.benchmarks.common import time_call
 from turnwise.cli.benchmarks.serving import running_server, serve_command
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.synthetic.sample_sets import labelled_utterances
+from turnwise.corpus.synthetic.sample import labelled_utterances
 from turnwise.version import describe_environment
 
 #: Additions that each recalibrate the classifier; the shortest time counts.

@@ -12,8 +12,7 @@ import torch
 
 from turnwise.cli.benchmarks.common import PEER, best_times, require_peer
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.synthetic.sample import sample_dialogues
-from turnwise.corpus.synthetic.sample_sets import RESPONSE_DIALOGUES
+from turnwise.corpus.synthetic.sample import RESPONSE_DIALOGUES, sample_dialogues
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, candidates_from_store
 from turnwise.models.backbone.inputs import END_OF_TURN
 from turnwise.models.backbone.load import load_backbone

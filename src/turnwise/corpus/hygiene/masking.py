@@ -15,7 +15,6 @@ from turnwise.core.errors import CorpusError
 from turnwise.core.imports import import_object
 from turnwise.corpus.hygiene.personal_data import FINDERS, KINDS, TRIGGER
 from turnwise.corpus.hygiene.personal_data.context import Finder, replace_lookalikes
-from turnwise.corpus.hygiene.personal_data.phones import make_phone_finder
 
 #: The numbers of the texts of each kind that were masked in a dialogue.
 Pseudonyms = defaultdict[str, dict[str, int]]
@@ -66,6 +65,8 @@ class Masker:
                 raise CorpusError(f"cannot mask {kind!r}: choose from {', '.join(KINDS)}")
         self._finders |= {kind: finder for kind, finder in FINDERS.items() if kind in masking.kinds}
         if "phone" in masking.kinds:
+            from turnwise.corpus.hygiene.personal_data.phones import make_phone_finder
+
             self._finders["phone"] = make_phone_finder(_check_regions(masking.regions))
         # after the others: a name may be part of an address
         self._finders |= {kind: _list_finder(kind, texts) for kind, texts in masking.lists.items()}

@@ -8,22 +8,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from random import Random
-from typing import Any, TypeVar
-
-import yaml
+from typing import Any, NamedTuple, TypeVar
 
 from turnwise.core.dialogue import Slot
+from turnwise.core.files import package_yaml
 
 DOMAINS = ["banking", "energy", "flights", "health", "hotel", "insurance", "parcel", "restaurant", "shop", "telecom"]
 SPLITS = ("train", "valid", "test")
 
 _PIECE = re.compile(r"\{(?P<placeholder>[a-z_]+)\}|\((?P<choice>[^(){}]*\|[^(){}]*)\)")
-_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
+_CHARACTERS = {"#": "0123456789", "%": "123456789", "^": "ABCDEFGHJKLMNPQRSTUVWXYZ"}
 
-#: A placeholder and (), or None and the wordings to choose from.
-Piece = tuple[str | None, tuple[str, ...]]
 Item = TypeVar("Item")
 
 
@@ -32,39 +28,35 @@ def pick(rng: Random, items: Sequence[Item]) -> Item:
     return items[int(rng.random() * len(items))]
 
 
-@dataclass(frozen=True, slots=True)
-class Phrasing:
-    """A compiled phrasing: its source in the data file, its pieces, and its placeholders in order."""
+class Phrasing(NamedTuple):
+    """A compiled phrasing: its pieces, and its placeholders in order."""
 
-    source: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[
+        tuple[str | None, tuple[str, ...]], ...
+    ]  # a placeholder and (), or None and the wordings to choose from
     placeholders: tuple[str, ...]
+
+
+Phrasings = tuple[Phrasing, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SlotType:
     """A type of value, such as 'flight_number', which the system calls 'the flight number' (its label)."""
 
-    name: str
     label: str
-    #: Patterns of values, see `draw`.
-    values: tuple[Phrasing, ...]
-    #: Questions of the system; empty if only the system gives such values.
-    ask: tuple[Phrasing, ...]
-    #: Answers of the user.
-    say: tuple[Phrasing, ...]
-    #: 'the ' if a value needs it ('the debit card').
-    article: str
-    #: Whether values are clauses ('the heating is off'), which cannot be echoed like a name.
-    clause: bool
+    values: Phrasings  # patterns of values, see `draw`
+    ask: Phrasings  # questions of the system; empty if only the system gives such values
+    say: Phrasings  # answers of the user
+    article: str  # 'the ' if a value needs it ('the debit card')
+    clause: bool  # whether values are clauses ('the heating is off'), which cannot be echoed like a name
 
     def draw(self, rng: Random) -> str:
         """Return a random value: '#' becomes a digit, '%' a digit from 1 to 9 and '^' a letter."""
         pattern = "".join([pick(rng, options) for _, options in pick(rng, self.values).pieces])
         if "#" not in pattern and "%" not in pattern and "^" not in pattern:
             return pattern
-        characters = {"#": "0123456789", "%": "123456789", "^": _LETTERS}
-        return "".join([pick(rng, characters[mark]) if mark in characters else mark for mark in pattern])
+        return "".join([pick(rng, _CHARACTERS[mark]) if mark in _CHARACTERS else mark for mark in pattern])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,42 +65,32 @@ class Intent:
 
     name: str
     domain: str
-    #: How the system refers to it, an infinitive without 'to'.
-    do: str
-    #: Required slots, in the order in which the system asks for them.
-    slots: tuple[str, ...]
-    #: Requests by split; no phrasing is in two splits.
-    phrasings: Mapping[str, tuple[Phrasing, ...]]
-    #: Statements that the user confirms before the system acts; empty if it answers at once.
-    confirm: tuple[Phrasing, ...]
-    #: Statements of the outcome.
-    result: tuple[Phrasing, ...]
-    #: The slot whose requested value may be unavailable.
-    flexible: str | None
+    do: str  # how the system refers to it, an infinitive without 'to'
+    slots: tuple[str, ...]  # required, in the order in which the system asks for them
+    phrasings: Mapping[str, Phrasings]  # by split; no phrasing is in two splits
+    confirm: Phrasings  # statements that the user confirms before the system acts; empty if it answers at once
+    result: Phrasings  # statements of the outcome
+    flexible: str | None  # the slot whose requested value may be unavailable
 
 
-@dataclass(frozen=True, slots=True)
-class Detail:
+class Detail(NamedTuple):
     """A side question, by split, its answers, and the intents after which it makes sense."""
 
     about: tuple[str, ...]
-    questions: Mapping[str, tuple[Phrasing, ...]]
-    answers: tuple[Phrasing, ...]
+    questions: Mapping[str, Phrasings]
+    answers: Phrasings
 
 
-@dataclass(frozen=True, slots=True)
-class Domain:
+class Domain(NamedTuple):
     """A domain: its intents, side questions and related domains, to which users move on."""
 
-    name: str
     noun: str
     related: tuple[str, ...]
     intents: tuple[Intent, ...]
     details: tuple[Detail, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OutOfScopeRequest:
+class OutOfScopeRequest(NamedTuple):
     """A request that no domain serves, and the topic that the system names when it declines."""
 
     topic: str
@@ -122,58 +104,68 @@ class World:
     slot_types: Mapping[str, SlotType]
     domains: Mapping[str, Domain]
     intents: Mapping[str, Intent]
-    user: Mapping[str, tuple[Phrasing, ...]]
-    system: Mapping[str, tuple[Phrasing, ...]]
-    small_talk: tuple[tuple[tuple[Phrasing, ...], tuple[Phrasing, ...]], ...]
+    user: Mapping[str, Phrasings]
+    system: Mapping[str, Phrasings]
+    small_talk: tuple[tuple[Phrasings, Phrasings], ...]
     out_of_scope: Mapping[str, tuple[OutOfScopeRequest, ...]]
     abbreviations: Mapping[str, str]
 
 
 def compile_phrasing(source: str) -> Phrasing:
     """Split a phrasing into its pieces; raise a ValueError if a brace or a parenthesis is unmatched."""
-    pieces: list[Piece] = []
-    placeholders: list[str] = []
+    pieces: list[tuple[str | None, tuple[str, ...]]] = []
     position = 0
-    for match in _PIECE.finditer(source):
-        _add_literal(pieces, source, position, match.start())
-        if match["placeholder"]:
-            pieces.append((match["placeholder"], ()))
-            placeholders.append(match["placeholder"])
-        else:
-            pieces.append((None, tuple(match["choice"].split("|"))))
-        position = match.end()
-    _add_literal(pieces, source, position, len(source))
-    return Phrasing(source, tuple(pieces), tuple(placeholders))
+    for match in [*_PIECE.finditer(source), None]:
+        literal = source[position : match.start() if match else len(source)]
+        if any(mark in literal for mark in "{}()|"):
+            raise ValueError(f"{source!r}: {literal!r} has a mark that belongs to no placeholder and no choice")
+        if literal:
+            pieces.append((None, (literal,)))
+        if match:
+            pieces.append((match["placeholder"], tuple(match["choice"].split("|")) if match["choice"] else ()))
+            position = match.end()
+    return Phrasing(tuple(pieces), tuple(placeholder for placeholder, _ in pieces if placeholder))
 
 
-def _add_literal(pieces: list[Piece], source: str, start: int, end: int) -> None:
-    literal = source[start:end]
-    if any(mark in literal for mark in "{}()|"):
-        raise ValueError(f"{source!r}: {literal!r} has a mark that belongs to no placeholder and no choice")
-    if literal:
-        pieces.append((None, (literal,)))
+def _compile_lines(text: str) -> Phrasings:
+    return tuple(compile_phrasing(line.strip()) for line in text.splitlines() if line.strip())
+
+
+def _by_split(entry: Mapping[str, str]) -> dict[str, Phrasings]:
+    return {split: _compile_lines(entry[split]) for split in SPLITS}
 
 
 @cache
 def load_world() -> World:
     """Return the sample world, which is read once per process; the tests check that its files are consistent."""
-    shared = _read("shared")
-    tables = {name: _read(name) for name in DOMAINS}
-    entries = {name: entry for table in (shared, *tables.values()) for name, entry in table["slot_types"].items()}
-    domains = {name: _domain(name, table) for name, table in tables.items()}
+    shared, *tables = (package_yaml("turnwise.corpus.synthetic", f"{name}.yaml") for name in ("shared", *DOMAINS))
+    entries = {name: entry for table in (shared, *tables) for name, entry in table.get("slot_types", {}).items()}
+    domains = {name: _make_domain(name, table) for name, table in zip(DOMAINS, tables, strict=True)}
     return World(
-        slot_types={name: _slot_type(name, entry, entries) for name, entry in entries.items()},
+        slot_types={
+            name: SlotType(
+                label=entry["label"],
+                values=_compile_lines((entry if "values" in entry else entries[entry["values_of"]])["values"]),
+                ask=_compile_lines(entry.get("ask", "")),
+                say=_compile_lines(entry.get("say", "")),
+                article=f"{entry['article']} " if "article" in entry else "",
+                clause=entry.get("clause", False),
+            )
+            for name, entry in entries.items()
+        },
         domains=domains,
         intents={intent.name: intent for domain in domains.values() for intent in domain.intents},
-        user={name: _lines(text) for name, text in shared["user"].items()},
-        system={name: _lines(text) for name, text in shared["system"].items()},
-        small_talk=tuple((_lines(entry["user"]), _lines(entry["system"])) for entry in shared["small_talk"]),
+        user={name: _compile_lines(text) for name, text in shared["user"].items()},
+        system={name: _compile_lines(text) for name, text in shared["system"].items()},
+        small_talk=tuple(
+            (_compile_lines(entry["user"]), _compile_lines(entry["system"])) for entry in shared["small_talk"]
+        ),
         out_of_scope={
             split: tuple(
                 OutOfScopeRequest(entry["topic"], phrasing)
                 for entry in shared["out_of_scope"]
                 if entry["split"] == split
-                for phrasing in _lines(entry["user"])
+                for phrasing in _compile_lines(entry["user"])
             )
             for split in SPLITS
         },
@@ -181,54 +173,25 @@ def load_world() -> World:
     )
 
 
-def _read(name: str) -> dict[str, Any]:
-    text = (files("turnwise.corpus.synthetic") / f"{name}.yaml").read_text(encoding="utf-8")
-    # the C parser is about ten times faster, but not every build of PyYAML has it
-    return {"slot_types": {}, **yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))}
-
-
-def _lines(text: str) -> tuple[Phrasing, ...]:
-    """Compile phrasings, one per line."""
-    return tuple(compile_phrasing(line.strip()) for line in text.splitlines() if line.strip())
-
-
-def _slot_type(name: str, entry: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) -> SlotType:
-    source = entry if "values" in entry else entries[entry["values_of"]]
-    return SlotType(
-        name=name,
-        label=entry["label"],
-        values=_lines(source["values"]),
-        ask=_lines(entry.get("ask", "")),
-        say=_lines(entry.get("say", "")),
-        article=f"{entry['article']} " if "article" in entry else "",
-        clause=entry.get("clause", False),
-    )
-
-
-def _domain(name: str, table: Mapping[str, Any]) -> Domain:
-    details = [
-        Detail(
-            tuple(f"{name}.{key}" for key in entry["about"]),
-            {split: _lines(entry[split]) for split in SPLITS},
-            _lines(entry["answer"]),
+def _make_domain(name: str, table: Mapping[str, Any]) -> Domain:
+    intents = tuple(
+        Intent(
+            name=f"{name}.{key}",
+            domain=name,
+            do=entry["do"],
+            slots=tuple(entry.get("slots", ())),
+            phrasings=_by_split(entry),
+            confirm=_compile_lines(entry.get("confirm", "")),
+            result=_compile_lines(entry["result"]),
+            flexible=entry.get("flexible"),
         )
-        for entry in table["details"]
-    ]
-    intents = [_intent(name, key, entry) for key, entry in table["intents"].items()]
-    return Domain(table["name"], table["noun"], tuple(table.get("related", ())), tuple(intents), tuple(details))
-
-
-def _intent(domain: str, key: str, entry: Mapping[str, Any]) -> Intent:
-    return Intent(
-        name=f"{domain}.{key}",
-        domain=domain,
-        do=entry["do"],
-        slots=tuple(entry.get("slots", ())),
-        phrasings={split: _lines(entry[split]) for split in SPLITS},
-        confirm=_lines(entry.get("confirm", "")),
-        result=_lines(entry["result"]),
-        flexible=entry.get("flexible"),
+        for key, entry in table["intents"].items()
     )
+    details = tuple(
+        Detail(tuple(f"{name}.{key}" for key in entry["about"]), _by_split(entry), _compile_lines(entry["answer"]))
+        for entry in table["details"]
+    )
+    return Domain(table["noun"], tuple(table.get("related", ())), intents, details)
 
 
 # ---- lines
@@ -257,10 +220,6 @@ def own_words(text: str) -> Filling:
     return words(_SECOND_PERSON.sub(lambda match: "my" if match[0] == "your" else "me", text))
 
 
-def _uncapitalise(text: str) -> str:
-    return text if text.startswith(("I ", "I'")) else text[:1].lower() + text[1:]
-
-
 class LineBuilder:
     """Builds an utterance from phrasings. Noise (careless typing) changes only words around values, never a slot."""
 
@@ -286,23 +245,24 @@ class LineBuilder:
         for placeholder, options in phrasing.pieces:
             if placeholder is None:
                 literal = pick(self._rng, options) if len(options) > 1 else options[0]
-                if joined:
-                    literal = _uncapitalise(literal)
+                if joined and not literal.startswith(("I ", "I'")):
+                    literal = literal[:1].lower() + literal[1:]
                 elif fresh:
                     literal = literal[:1].upper() + literal[1:]
                 self._append_words(literal)
-                joined = fresh = False
-                continue
+            else:
+                self._append_filling(*fillings[placeholder])
             joined = fresh = False
-            name, lead, value = fillings[placeholder]
-            if not name:
-                self._append_words(value)
-                continue
-            if lead:
-                self._append_words(lead if self._parts else lead.capitalize())
-            start = self._length
-            self._append(value)
-            self.slots.append(Slot(name, value, start, self._length))
+
+    def _append_filling(self, name: str, lead: str, value: str) -> None:
+        if not name:
+            self._append_words(value)
+            return
+        if lead:
+            self._append_words(lead if self._parts else lead.capitalize())
+        start = self._length
+        self._append(value)
+        self.slots.append(Slot(name, value, start, self._length))
 
     def _append(self, text: str) -> None:
         self._parts.append(text)
@@ -314,12 +274,9 @@ class LineBuilder:
         self._append(text)
 
     def _add_noise(self, text: str) -> str:
-        if self._noise == 0:
-            return text.lower()
-        if self._noise == 1:
-            return text.translate(_PUNCTUATION) or text
-        if self._noise == 2:
-            return text.lower().translate(_PUNCTUATION) or text
+        if self._noise < 3:
+            lowered = text if self._noise == 1 else text.lower()
+            return lowered if self._noise == 0 else lowered.translate(_PUNCTUATION) or text
         if self._noise == 3:
             abbreviations = load_world().abbreviations
             return _WORD.sub(lambda match: abbreviations.get(match[0], match[0]), text)

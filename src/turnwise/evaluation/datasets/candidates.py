@@ -20,7 +20,7 @@ from turnwise.corpus.readers.responses import Candidates, read_candidates
 from turnwise.corpus.readers.sentence_pairs import read_question_answers
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.store import is_store
-from turnwise.corpus.synthetic.sample_sets import response_examples
+from turnwise.corpus.synthetic.sample import response_examples
 from turnwise.evaluation.datasets.conversations import ConversationData, conversation_datasets
 from turnwise.evaluation.datasets.dataset import (
     SPLITS,

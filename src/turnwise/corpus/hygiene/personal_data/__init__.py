@@ -7,16 +7,9 @@ ranges) and, where that is not enough, by the words around a match.
 import re
 from collections.abc import Mapping
 
-from turnwise.corpus.hygiene.personal_data.addresses import (
-    find_cards,
-    find_emails,
-    find_ibans,
-    find_ips,
-    find_macs,
-)
-from turnwise.corpus.hygiene.personal_data.birth_dates import find_birth_dates
+from turnwise.corpus.hygiene.personal_data.addresses import find_cards, find_emails, find_ibans, find_ips, find_macs
 from turnwise.corpus.hygiene.personal_data.context import Finder
-from turnwise.corpus.hygiene.personal_data.national_ids import find_national_ids
+from turnwise.corpus.hygiene.personal_data.identities import find_birth_dates, find_national_ids
 from turnwise.corpus.hygiene.personal_data.urls import find_secret_urls, find_urls
 
 #: The kinds that patterns recognise, in the order of precedence where two overlap.

@@ -4,13 +4,12 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterator
 
-from turnwise.corpus.hygiene.personal_data.check_digits import is_valid
 from turnwise.corpus.hygiene.personal_data.context import (
     Span,
-    compile_words,
     has_other_label,
     is_near,
-    last_position,
+    is_valid,
+    load_pattern,
     load_words,
     text_after,
     text_before,
@@ -39,7 +38,7 @@ _SPOKEN_EMAIL = re.compile(
 _SPACED_EMAIL = re.compile(r"(?<![\w.+@-])[\w.+-]{1,64} ?@ ?(?:[\w-]+\.)+[^\W\d_]{2,}(?![\w@-])")
 #: 'mails from @example.com' names a domain.
 _NO_LOCAL_PART = re.compile(r"(?:from|by|via|to|von|an|de|da|di|of|van|od|fra|från)\b", re.IGNORECASE)
-_EMAIL_WORDS = compile_words(load_words("email"))
+_EMAIL_WORDS = load_pattern("email")
 _FILE_ENDINGS = frozenset(load_words("file") + load_words("asset"))
 
 
@@ -100,7 +99,7 @@ _CARD_PLANS = (
     (re.compile("220[0-4]"), {16}),
     (re.compile("50|5[6-9]|6"), {14, 16, 17, 18, 19}),
 )
-_CARD_WORDS = compile_words(load_words("card"))
+_CARD_WORDS = load_pattern("card")
 
 #: An amount such as '4 500 000 000 000'.
 _THOUSANDS = re.compile(r"\d{1,3}(?:[ .]\d{3})+")
@@ -111,19 +110,16 @@ def find_cards(text: str) -> Iterator[Span]:
     for start, end in _find_valid(_CARD, _is_card, text):
         if has_other_label(text, start, _CARD_WORDS) or _THOUSANDS.fullmatch(text, start, end):
             continue
-        if not _is_barcode_length(text[start:end]) or is_near(_CARD_WORDS, text, start, end, after=15):
+        # the numbers of goods are as long; few cards are, except some with 3 groups
+        digits = re.sub(r"\D", "", text[start:end])
+        is_barcode_length = len(digits) in (13, 14) and (text[start:end].isdigit() or digits[0] != "3")
+        if not is_barcode_length or is_near(_CARD_WORDS, text, start, end, after=15):
             yield start, end
 
 
 def _is_card(digits: str) -> bool:
     planned = any(prefix.match(digits) and len(digits) in lengths for prefix, lengths in _CARD_PLANS)
     return planned and is_valid("luhn", digits)
-
-
-def _is_barcode_length(number: str) -> bool:
-    """Return whether a number is as long as the numbers of goods; few cards are, except some with 3 groups."""
-    digits = re.sub(r"\D", "", number)
-    return len(digits) in (13, 14) and (number.isdigit() or digits[0] != "3")
 
 
 _IBAN = re.compile(r"(?<![\w])[A-Za-z]{2}[ .-]?\d{2}(?:[ ./_-]{0,3}[A-Za-z0-9]){11,30}(?![\w])", re.ASCII)
@@ -153,9 +149,7 @@ _IPV6 = re.compile(
     r"(?:[0-9A-F]{0,4}:){2,7}(?:(?:\d{1,3}\.){3}\d{1,3}|[0-9A-F]{1,4})?(?:%\w+)?(?![\w:]|\.\d)",
     re.IGNORECASE | re.ASCII,
 )
-_VERSION_WORDS, _SECTION_WORDS, _SOFTWARE, _IP_WORDS = (
-    compile_words(load_words(name)) for name in ("version", "section", "software", "ip")
-)
+_VERSION_WORDS, _SECTION_WORDS, _SOFTWARE, _IP_WORDS = map(load_pattern, ("version", "section", "software", "ip"))
 #: The names of addresses in log files, as in 'SRC=192.0.2.1'.
 _ADDRESS_KEY = re.compile(
     r"\b(?:src|dst|ip\w*|\w*addr\w*|host|client|remote\w*|peer|from|gw|gateway|server)=$", re.IGNORECASE
@@ -208,7 +202,9 @@ def _is_plausible_ipv4(text: str, start: int, end: int) -> bool:
     is_in_path = re.search(r"[^\d/\s]/$", before)
     if is_in_path or re.search(rf"(?:{_SOFTWARE.pattern})[\s:(]*$", before, re.IGNORECASE):
         return False
-    ip, version = last_position(_IP_WORDS, before), last_position(_VERSION_WORDS, before)
+    ip, version = (
+        max((match.end() for match in words.finditer(before)), default=-1) for words in (_IP_WORDS, _VERSION_WORDS)
+    )
     if any(group[0] == "0" for group in groups if len(group) > 1):
         return ip > version
     address = ipaddress.IPv4Address(text[start:end])
@@ -245,7 +241,7 @@ _LABELLED_MAC = re.compile(
     r"|[0-9A-F]{12}|[0-9A-F]{6}[-:][0-9A-F]{6})(?![\w:.-]\w|\w)",
     re.IGNORECASE | re.ASCII,
 )
-_MAC_WORDS, _MAC_OTHER_WORDS = compile_words(load_words("mac")), compile_words(load_words("mac_other"))
+_MAC_WORDS, _MAC_OTHER_WORDS = load_pattern("mac"), load_pattern("mac_other")
 
 
 def find_macs(text: str) -> Iterator[Span]:

@@ -1,13 +1,13 @@
-"""The words around a match, which say what a number is."""
+"""The words around a match, which say what a number is, and check digits."""
 
-import importlib.resources
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
+from importlib import import_module
 from typing import Any
 
-import yaml
+from turnwise.core.files import package_yaml
 
 #: The start and end of a match.
 Span = tuple[int, int]
@@ -22,19 +22,19 @@ REACH = 60
 @cache
 def load_data(file: str) -> dict[str, Any]:
     """Return the contents of a YAML file of this package."""
-    text = importlib.resources.files(__package__).joinpath(file).read_text(encoding="utf-8")
-    data: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the C parser is faster
+    data: dict[str, Any] = package_yaml(__package__, file)
     return data
 
 
 def load_words(name: str) -> list[str]:
     """Return one list of `words.yaml`."""
-    return list(_flatten(load_data("words.yaml")[name]))
+    entries = load_data("words.yaml")[name]
+    return [word for entry in entries for word in ([entry] if isinstance(entry, str) else entry)]
 
 
-def _flatten(words: Iterable[str | list[str]]) -> Iterator[str]:
-    for word in words:
-        yield from [word] if isinstance(word, str) else word
+def load_pattern(name: str) -> re.Pattern[str]:
+    """Return the pattern of one list of `words.yaml`."""
+    return compile_words(load_words(name))
 
 
 #: Scripts in which words have boundaries.
@@ -53,9 +53,9 @@ def compile_words(words: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(alternatives), re.IGNORECASE)
 
 
-OTHER_NUMBER_WORDS = compile_words(load_words("other_number"))
+OTHER_NUMBER_WORDS = load_pattern("other_number")
 _PUNCTUATION = r"[\s:#.=(\[\"'-]*"
-_NUMBER_WORD, _COPULA = (compile_words(load_words(name)).pattern for name in ("number_word", "copula"))
+_NUMBER_WORD, _COPULA = (load_pattern(name).pattern for name in ("number_word", "copula"))
 
 #: A label such as 'tracking no.' at the end of a text.
 NUMBERED_LABEL = re.compile(
@@ -67,6 +67,9 @@ _FILLER = re.compile(
     rf"{_PUNCTUATION}(?:(?:(?:{_NUMBER_WORD}){_PUNCTUATION})+(?:(?:{_COPULA}){_PUNCTUATION})?)?", re.IGNORECASE
 )
 _LOOSE_FILLER = re.compile(rf"(?:{_PUNCTUATION}(?:{_NUMBER_WORD}|{_COPULA}))*{_PUNCTUATION}", re.IGNORECASE)
+
+#: A sign that belongs to the word before it: 'SSN # 123'; it may be missing.
+_SIGN = re.compile(r"(?:[\s.:]*[#№])?")
 
 
 def text_before(text: str, start: int, reach: int = REACH) -> str:
@@ -86,30 +89,6 @@ def text_after(text: str, end: int, reach: int) -> str:
 _CUT_START, _CUT_END = re.compile(r"^[A-Za-z\u00c0-\u04ff]+"), re.compile(r"[A-Za-z\u00c0-\u04ff]+$")
 
 
-def last_position(words: re.Pattern[str], text: str) -> int:
-    """Return the end of the last of these words in a text; -1 if there is none."""
-    return max((match.end() for match in words.finditer(text)), default=-1)
-
-
-#: A sign that belongs to the word before it: 'SSN # 123'.
-_SIGN = re.compile(r"(?:[\s.:]*[#№])?")
-
-
-def _other_position(text: str, own_words: re.Pattern[str]) -> int:
-    """Return the end of the last word for another number; -1 if there is none, or one of `own_words` is nearer.
-
-    Of two words that end at the same place, the longer one counts: 'customer id', but also 'tax file'.
-    """
-    other = max(((match.end(), len(match[0])) for match in OTHER_NUMBER_WORDS.finditer(text)), default=(-1, 0))
-    own = max(((_end_with_sign(text, match), len(match[0])) for match in own_words.finditer(text)), default=(-1, 0))
-    return other[0] if other > own else -1
-
-
-def _end_with_sign(text: str, word: re.Match[str]) -> int:
-    sign = _SIGN.match(text, word.end())
-    return sign.end() if sign else word.end()
-
-
 def is_near(words: re.Pattern[str], text: str, start: int, end: int, after: int = 0) -> bool:
     """Return whether one of these words is shortly before a match, or within `after` characters after it."""
     return bool(words.search(text_before(text, start)) or (after and words.search(text_after(text, end, after))))
@@ -118,12 +97,26 @@ def is_near(words: re.Pattern[str], text: str, start: int, end: int, after: int 
 def has_other_label(text: str, start: int, own_words: re.Pattern[str]) -> bool:
     """Return whether a number directly follows a word such as 'order', as in 'order number: 4711'.
 
-    'The order is 4711' counts only without a word for the number itself: 'the phone on my order is 0170 …'.
+    'The order is 4711' counts only without a word for the number itself: 'the phone on my order is 0170 …'. Of words
+    that end at the same place, the longer one counts: 'customer id', but also 'tax file'.
     """
     before = text_before(text, start)
-    other = _other_position(before, own_words)
-    filler = _FILLER if own_words.search(before) else _LOOSE_FILLER
-    return other >= 0 and filler.fullmatch(before, other) is not None
+    other = max(((match.end(), len(match[0])) for match in OTHER_NUMBER_WORDS.finditer(before)), default=(-1, 0))
+    signs = ((_SIGN.match(before, match.end()), match) for match in own_words.finditer(before))
+    own = max(((sign.end(), len(match[0])) for sign, match in signs if sign), default=None)
+    filler = _LOOSE_FILLER if own is None else _FILLER
+    return other[0] >= 0 and other > (own or (-1, 0)) and filler.fullmatch(before, other[0]) is not None
+
+
+def is_valid(module: str, number: str) -> bool:
+    """Return whether a number is valid by a module of python-stdnum."""
+    return bool(_checker(module)(number))
+
+
+@cache
+def _checker(module: str) -> Callable[[str], bool]:
+    checker: Callable[[str], bool] = import_module(f"stdnum.{module}").is_valid
+    return checker
 
 
 #: Characters that look like ASCII ones: spaces, dashes, full-width letters and the digits of other scripts.

@@ -2,23 +2,33 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from turnwise.corpus.hygiene.personal_data.check_digits import is_valid
+from phonenumbers import (
+    NumberParseException,
+    PhoneNumber,
+    PhoneNumberFormat,
+    PhoneNumberType,
+    ValidationResult,
+    format_number,
+    is_possible_number,
+    is_possible_number_with_reason,
+    is_valid_number,
+    number_type,
+    parse,
+)
+
 from turnwise.corpus.hygiene.personal_data.context import (
     NUMBERED_LABEL,
     OTHER_NUMBER_WORDS,
     Finder,
     Span,
-    compile_words,
     has_other_label,
-    load_words,
+    is_valid,
+    load_pattern,
     text_after,
     text_before,
 )
-
-if TYPE_CHECKING:
-    from phonenumbers import PhoneNumber
 
 #: Regions whose national numbers are recognised if none is given.
 DEFAULT_REGIONS = (
@@ -33,15 +43,12 @@ DEFAULT_REGIONS = (
 _ZERO_IS_OPTIONAL = frozenset({"AR", "IN", "PK", "TR"})
 
 #: Words that say that a number is a phone number, and words that may say it.
-_PHONE_WORDS, _WEAK_PHONE_WORDS = compile_words(load_words("phone")), compile_words(load_words("weak_phone"))
+_PHONE_WORDS, _WEAK_PHONE_WORDS = load_pattern("phone"), load_pattern("weak_phone")
 _PREPOSITIONS, _TOPICS = (
-    re.compile(rf"(?:{compile_words(load_words(name)).pattern}) $", re.IGNORECASE)
-    for name in ("phone_preposition", "phone_topic")
+    re.compile(rf"(?:{load_pattern(name).pattern}) $", re.IGNORECASE) for name in ("phone_preposition", "phone_topic")
 )
 
-_NUMBER, _OF, _ARTICLE, _COPULA = (
-    compile_words(load_words(name)).pattern for name in ("number_word", "of", "article", "copula")
-)
+_NUMBER, _OF, _ARTICLE, _COPULA = (load_pattern(name).pattern for name in ("number_word", "of", "article", "copula"))
 
 #: 'The phone number for my order is 0170 …'
 _PHONE_OF_OTHER = re.compile(
@@ -87,19 +94,20 @@ _SHORTEST_INTERNATIONAL, _SHORTEST_WITH_COUNTRY_CODE, _LONGEST_WITHOUT_ZERO, _SH
 _AREA_CODE = re.compile(r"\( ?\d{2,5} ?\)[ -]?\d[\d -]{4,}")
 
 
+_MOBILE = (PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE)
+
+
 def make_phone_finder(regions: Sequence[str]) -> Finder:
     """Return the finder of international phone numbers, and of national ones of these regions, or the default ones."""
-    plans = _NumberingPlans(regions or DEFAULT_REGIONS)
-    is_default = not regions
 
     def find(text: str) -> Iterator[Span]:
         position = rejected = run_start = 0
         while match := _PHONE.search(text, position):
             start = match.start()
             run_start = run_start if start < rejected else start
-            end = next((end for end in _ends(match) if _is_phone(text, start, end, plans, is_default)), None)
+            end = next((end for end in _ends(match) if _is_phone(text, start, end, regions)), None)
             # a part of a longer number needs a word for it
-            if end is None or (start < rejected and not _read_hints(text, run_start, end, is_default).named):
+            if end is None or (start < rejected and not _read_hints(text, run_start, end, not regions).named):
                 position, rejected = _next_start(match), match.end()
                 continue
             extension = _EXTENSION.match(text, end)
@@ -109,68 +117,48 @@ def make_phone_finder(regions: Sequence[str]) -> Finder:
     return find
 
 
-class _NumberingPlans:
-    """The numbering plans of some regions."""
-
-    def __init__(self, regions: Sequence[str]):
-        self.regions = regions
-
-    def _parse(self, number: str) -> "Iterator[tuple[str, PhoneNumber]]":
-        for region in self.regions:
-            parsed = _parse(number, region)
-            if parsed is not None:
-                yield region, parsed
-
-    def allow(self, number: str) -> bool:
-        """Return whether a number has a possible length."""
-        from phonenumbers import is_possible_number
-
-        return any(is_possible_number(parsed) for _, parsed in self._parse(number))
-
-    def contain(self, number: str) -> bool:
-        """Return whether a number is valid in a region."""
-        return any(_is_valid(parsed) for _, parsed in self._parse(number))
-
-    def contain_as_written(self, number: str, *, mobile: bool = False) -> bool:
-        """Return whether a number is valid in a region and has the leading zero of that region, if any."""
-        from phonenumbers import PhoneNumberFormat, PhoneNumberType, format_number, number_type
-
-        mobile_types = (PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE)
-        return any(
-            _is_valid(parsed)
-            and (not mobile or number_type(parsed) in mobile_types)
-            and (
-                number.startswith(("0", "("))
-                or region in _ZERO_IS_OPTIONAL
-                or not format_number(parsed, PhoneNumberFormat.NATIONAL).startswith("0")
-            )
-            for region, parsed in self._parse(number)
-        )
-
-
-def _parse(number: str, region: str | None) -> "PhoneNumber | None":
-    from phonenumbers import NumberParseException, parse
-
+def _parse(number: str, region: str | None) -> PhoneNumber | None:
     try:
         return parse(number, region)
     except NumberParseException:
         return None
 
 
-def _is_valid(parsed: "PhoneNumber") -> bool:
-    """Return whether a number is valid, or reserved for films and examples."""
-    from phonenumbers import is_valid_number
+def _parse_all(number: str, regions: Sequence[str]) -> Iterator[tuple[str, PhoneNumber]]:
+    for region in regions or DEFAULT_REGIONS:
+        if (parsed := _parse(number, region)) is not None:
+            yield region, parsed
 
+
+def _is_valid_in(number: str, regions: Sequence[str]) -> bool:
+    """Return whether a number is valid in one of the regions."""
+    return any(_is_valid(parsed) for _, parsed in _parse_all(number, regions))
+
+
+def _is_valid_as_written(number: str, regions: Sequence[str], *, mobile: bool = False) -> bool:
+    """Return whether a number is valid in one of the regions and has the leading zero of that region, if any."""
+    return any(
+        _is_valid(parsed)
+        and (not mobile or number_type(parsed) in _MOBILE)
+        and (
+            number.startswith(("0", "("))
+            or region in _ZERO_IS_OPTIONAL
+            or not format_number(parsed, PhoneNumberFormat.NATIONAL).startswith("0")
+        )
+        for region, parsed in _parse_all(number, regions)
+    )
+
+
+def _is_valid(parsed: PhoneNumber) -> bool:
+    """Return whether a number is valid, or reserved for films and examples."""
     return is_valid_number(parsed) or bool(_RESERVED.match(f"{parsed.country_code}{parsed.national_number}"))
 
 
-def _has_possible_length(parsed: "PhoneNumber") -> bool:
-    from phonenumbers import ValidationResult, is_possible_number_with_reason
-
+def _has_possible_length(parsed: PhoneNumber) -> bool:
     return is_possible_number_with_reason(parsed) == ValidationResult.IS_POSSIBLE
 
 
-def _is_international(number: str, check: "Callable[[PhoneNumber], bool]") -> bool:
+def _is_international(number: str, check: Callable[[PhoneNumber], bool]) -> bool:
     """Return whether a number with '+' is one of a country; '+52 1' is the former prefix of Mexican mobiles."""
     number = number.replace("(0)", "")
     spellings = (number, re.sub(r"^\+52[ -]?1(?=[ -]?\d)", "+52", number))
@@ -223,8 +211,8 @@ def _read_hints(text: str, start: int, end: int, is_default: bool) -> _Hints:
     )
 
 
-def _is_phone(text: str, start: int, end: int, plans: _NumberingPlans, is_default: bool) -> bool:
-    number = text[start:end]
+def _is_phone(text: str, start: int, end: int, regions: Sequence[str]) -> bool:
+    number, is_default = text[start:end], not regions
     if not _looks_like_phone(text, start, end):
         return False
     if "+" in number:
@@ -235,8 +223,11 @@ def _is_phone(text: str, start: int, end: int, plans: _NumberingPlans, is_defaul
     if number.startswith(("00", "(00")):
         return _is_international_without_plus(number, hints.named or (is_default and not hints.other))
     if hints.named:
-        is_allowed = plans.allow if number.startswith(("0", "(0")) else plans.contain
-        return is_allowed(number) or _has_country_code(number)
+        if number.startswith(("0", "(0")):
+            is_national = any(is_possible_number(parsed) for _, parsed in _parse_all(number, regions))
+        else:
+            is_national = _is_valid_in(number, regions)
+        return is_national or _has_country_code(number)
     is_north_american, has_area_code = _NORTH_AMERICAN.fullmatch(number), _AREA_CODE.fullmatch(number)
     is_likely = hints.after_preposition and (not is_default or is_north_american or has_area_code)
     if hints.labelled or (hints.other and not is_likely):
@@ -245,15 +236,15 @@ def _is_phone(text: str, start: int, end: int, plans: _NumberingPlans, is_defaul
     if not has_zero and len(re.sub(r"\D", "", number)) > _LONGEST_WITHOUT_ZERO:
         return False
     if is_north_american:
-        return plans.contain(number) or _is_international(f"+1 {number}", _is_valid)
+        return _is_valid_in(number, regions) or _is_international(f"+1 {number}", _is_valid)
     if has_area_code:
-        return plans.contain(number)
+        return _is_valid_in(number, regions)
     if is_default and not (has_zero and hints.hinted):
         return False
     is_grouped = has_zero or not number.isdigit()
     if is_grouped and (not is_default or not hints.after_preposition):
-        return plans.contain_as_written(number)
-    return (hints.hinted or len(number) >= _SHORTEST_UNHINTED) and plans.contain_as_written(number, mobile=True)
+        return _is_valid_as_written(number, regions)
+    return (hints.hinted or len(number) >= _SHORTEST_UNHINTED) and _is_valid_as_written(number, regions, mobile=True)
 
 
 def _is_international_without_plus(number: str, is_likely: bool) -> bool:

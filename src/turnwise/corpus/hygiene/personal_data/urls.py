@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from turnwise.corpus.hygiene.personal_data.context import Span, compile_words, load_words
+from turnwise.corpus.hygiene.personal_data.context import Span, load_pattern, load_words
 
 _END = r"[^\s<>\"|]*[^\s<>\"|.,;:!?)\]}'’”»…。、」*`]"
 _URL = re.compile(rf"(?:\b[a-z][a-z0-9+.-]{{0,30}}://|\bwww\.){_END}", re.IGNORECASE)
@@ -35,8 +35,8 @@ _TRACKING_KEYS = frozenset(load_words("tracking_key"))
 _SECRET_KEY_PART = re.compile("token|jeton|secret|apikey|session|signature|password|credential", re.IGNORECASE)
 _CODE_KEY = re.compile(r"(\w{3,})(?:s?code|s?kode|s?kod|koodi|codigo|codice|kodu|kodas)")
 _PUBLIC_CODES = frozenset(load_words("public_code"))
-_SECRET_PATH = compile_words(load_words("secret_path"))
-_SHARE_PATH = compile_words(load_words("share_path"))
+_SECRET_PATH = load_pattern("secret_path")
+_SHARE_PATH = load_pattern("share_path")
 _PUBLIC_PATH = frozenset(load_words("public_path"))
 _PUBLIC_HOSTS = frozenset(load_words("public_host"))
 _ASSET = re.compile(rf"\.(?:{'|'.join(load_words('asset'))})$", re.IGNORECASE)

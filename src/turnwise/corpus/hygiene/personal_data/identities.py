@@ -1,9 +1,23 @@
-"""Finder of dates of birth."""
+"""Finders of what identifies a person: dates of birth, and social security, tax, health and identity numbers."""
 
 import re
 from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
 
-from turnwise.corpus.hygiene.personal_data.context import Span, compile_words, load_data, load_words, text_before
+from turnwise.corpus.hygiene.personal_data.context import (
+    Span,
+    compile_words,
+    has_other_label,
+    is_near,
+    is_valid,
+    load_data,
+    load_pattern,
+    load_words,
+    text_before,
+)
+
+# ---- dates of birth
 
 _MONTHS = "|".join(
     sorted({stem for stems in load_data("words.yaml")["months"].values() for stem in stems}, reverse=True)
@@ -32,8 +46,8 @@ _DATE = re.compile(
     + r")(?!\d|[./-]\d)|\d{4} ?[年년] ?\d{1,2} ?[月월] ?\d{1,2} ?[日일]",
     re.IGNORECASE,
 )
-_BIRTH_WORDS, _BIRTHDAY_WORDS, _OTHER_DATE_WORDS, _DATE_HOLDER_WORDS = (
-    compile_words(load_words(name)) for name in ("birth", "birthday", "other_date", "date_holder")
+_BIRTH_WORDS, _BIRTHDAY_WORDS, _OTHER_DATE_WORDS, _DATE_HOLDER_WORDS = map(
+    load_pattern, ("birth", "birthday", "other_date", "date_holder")
 )
 
 #: Characters before a date in which a word says that it is one of birth.
@@ -94,3 +108,62 @@ def _is_birth(text: str, match: re.Match[str]) -> bool:
     if after is None or _OTHER_DATE_WORDS.search(before[-25:]):
         return False
     return bool(_BIRTH_WORDS.search(after[0]) or (not is_recent and _BIRTHDAY_WORDS.search(after[0])))
+
+
+# ---- national numbers
+
+#: Digits that every number has.
+_FEWEST_DIGITS = 4
+
+#: Characters after a number in which a word can say what it is.
+_AFTER = 25
+
+
+class _NationalNumber(NamedTuple):
+    pattern: re.Pattern[str]
+    check: str | None  # a module of python-stdnum
+    words: re.Pattern[str]
+    word: str  # which word must be near
+
+
+def _compile(country: dict[str, Any], number: dict[str, Any]) -> _NationalNumber:
+    """Return an entry of `national_ids.yaml`; its comments explain the fields."""
+    check = number.get("check")
+    word = number.get("word", "any" if check else "own")
+    words = number.get("words", []) + country["words"] + (load_words("national_id") if word != "own" else [])
+    pattern = number["pattern"].replace("[ -]", r"[ .\-]")
+    return _NationalNumber(
+        re.compile(
+            rf"(?<![\w.,-])(?<!\d/)(?<!\d{{3}} )(?:{pattern})(?![\w/-]|[.,]\d| \d{{3}})", re.IGNORECASE | re.ASCII
+        ),
+        check,
+        compile_words(words),
+        word,
+    )
+
+
+@cache
+def _load_numbers() -> tuple[_NationalNumber, ...]:
+    countries = load_data("national_ids.yaml").values()
+    return tuple(_compile(country, number) for country in countries for number in country["numbers"])
+
+
+def find_national_ids(text: str) -> Iterator[Span]:
+    """Find national numbers: of a valid format, with a word that names them where the format says too little."""
+    if len(re.findall(r"\d", text)) < _FEWEST_DIGITS:
+        return
+    for number in _load_numbers():
+        for match in number.pattern.finditer(text):
+            if _is_named(text, match.span(), number) and (
+                number.check is None or is_valid(number.check, re.sub(r"[ .]", "", match[0]))
+            ):
+                yield match.span()
+
+
+def _is_named(text: str, span: Span, number: _NationalNumber) -> bool:
+    """Return whether the words near a number do not speak against it, and for it if that is needed."""
+    if number.word == "ignored":
+        return True
+    if number.word != "no" and not is_near(number.words, text, *span, after=_AFTER):
+        return False
+    return not has_other_label(text, span[0], number.words)
