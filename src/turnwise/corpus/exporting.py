@@ -5,6 +5,7 @@ What a format cannot represent is left out and counted.
 """
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,9 +35,6 @@ LABELLED_FORMATS: Mapping[str, CorpusFormat] = {
 
 _CONVOKIT_FILES = {"utterances.jsonl", *(f"{name}.json" for name in ("conversations", "speakers", "corpus", "index"))}
 
-#: The columns of labelled utterances, as `turnwise intents fit` reads them.
-_LABEL_COLUMNS = ("text", "intent", "split")
-
 _MESSAGE_ROLES = {USER: "user", SYSTEM: "assistant"}
 
 #: Rasa's names of entities in parentheses; others are written as a JSON object.
@@ -49,8 +47,7 @@ class ExportCounts:
 
     dialogues: int = 0
     utterances: int = 0
-    #: By reason.
-    left_out: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)  # by reason
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts for JSON."""
@@ -185,15 +182,18 @@ def _to_utterances(dialogue: Dialogue) -> Iterator[dict[str, Any]]:
 
 def write_csv(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
     """Write the columns text, intent and split, as `turnwise intents fit` reads them."""
-    rows = [_label_row(turn, split) for turn, split in _labelled_turns(dialogues, counts)]
+    rows = [(turn.text, str(turn.intent), split or "") for turn, split in _labelled_turns(dialogues, counts)]
     _require_some(counts)
     with _new_file(out) as file:
-        file.write(csv_text(_LABEL_COLUMNS, ([row.get(column, "") for column in _LABEL_COLUMNS] for row in rows)))
+        file.write(csv_text(("text", "intent", "split"), rows))
 
 
 def write_intents_jsonl(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
     """Write JSON Lines with text, intent and, if there is one, split, as `turnwise intents fit` reads them."""
-    rows = (_label_row(turn, split) for turn, split in _labelled_turns(dialogues, counts))
+    rows = (
+        {"text": turn.text, "intent": turn.intent} | ({} if split is None else {"split": split})
+        for turn, split in _labelled_turns(dialogues, counts)
+    )
     _write_lines(map(_dump, rows), out, counts)
 
 
@@ -211,51 +211,36 @@ def write_rasa(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -
         else:
             examples.setdefault(str(turn.intent), []).append(_annotate(turn, counts))
     _require_some(counts)
-    nlu = [{"intent": _yaml_text(intent), "examples": _rasa_examples(texts)} for intent, texts in examples.items()]
+    nlu = [{"intent": intent, "examples": _rasa_examples(texts)} for intent, texts in examples.items()]
+    style = {"sort_keys": False, "allow_unicode": True, "width": math.inf}
     with _new_file(out) as file:
-        yaml.dump(
-            {"version": "3.1", "nlu": nlu},
-            file,
-            Dumper=_RasaDumper,
-            sort_keys=False,
-            allow_unicode=True,
-            width=float("inf"),
-        )
+        yaml.dump({"version": "3.1", "nlu": nlu}, file, Dumper=_RasaDumper, **style)
 
 
-class _YamlBlock(str):
+class _Block(str):
     """A text that is written as a literal block, if YAML allows it."""
 
     __slots__ = ()
 
 
-class _YamlQuoted(str):
-    """A text that is written in double quotes, which keep any character."""
-
-    __slots__ = ()
-
-
 class _RasaDumper(yaml.SafeDumper):
-    """Writes texts in the style of their class."""
+    """Writes blocks, and other texts of several lines in double quotes, which keep any character."""
 
 
 def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), "|" if isinstance(text, _YamlBlock) else '"')
+    style = "|" if isinstance(text, _Block) else '"' if len(text.splitlines()) > 1 else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style)
 
 
-_RasaDumper.add_representer(_YamlBlock, _represent)
-_RasaDumper.add_representer(_YamlQuoted, _represent)
+_RasaDumper.add_representer(_Block, _represent)
+_RasaDumper.add_representer(str, _represent)
 
 
 def _rasa_examples(texts: list[str]) -> Any:
     """Return examples as a block of lines, or as a list if a text has several lines."""
     if any(len(text.splitlines()) > 1 for text in texts):
-        return [{"text": _yaml_text(text)} for text in texts]
-    return _YamlBlock("".join(f"- {text}\n" for text in texts))
-
-
-def _yaml_text(text: str) -> str:
-    return _YamlQuoted(text) if len(text.splitlines()) > 1 else text
+        return [{"text": text} for text in texts]
+    return _Block("".join(f"- {text}\n" for text in texts))
 
 
 def _annotate(turn: Turn, counts: ExportCounts) -> str:
@@ -263,8 +248,7 @@ def _annotate(turn: Turn, counts: ExportCounts) -> str:
     slots = [slot for slot in non_overlapping_slots(turn) if _can_annotate(turn, slot)]
     if left_out := len(turn.slots) - len(slots):
         counts.left_out["slots that Rasa cannot annotate"] += left_out
-    pieces = []
-    position = 0
+    pieces, position = [], 0
     for slot in slots:
         entity = f"({slot.name})" if _SIMPLE_ENTITY.fullmatch(slot.name) else _dump({"entity": slot.name})
         pieces.append(f"{turn.text[position : slot.start]}[{slot.value}]{entity}")
@@ -289,11 +273,6 @@ def _labelled_turns(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iter
                 counts.utterances += 1
                 yield turn, dialogue.split
         counts.dialogues += counts.utterances > before
-
-
-def _label_row(turn: Turn, split: str | None) -> dict[str, str]:
-    row = {"text": turn.text, "intent": str(turn.intent)}
-    return row if split is None else row | {"split": split}
 
 
 # ---- files

@@ -30,12 +30,9 @@ OWN_SUFFIXES = (".part", ".part.json", ".corrupt", ".unpacking", ".unpacked")
 class Download:
     """A file of a corpus."""
 
-    #: An http or https address.
     url: str
-    #: In hexadecimal; if the publisher states none, the first one seen is recorded and later fetches must have it.
-    sha256: str | None = None
-    #: The name in the destination; None: the last part of the URL's path.
-    name: str | None = None
+    sha256: str | None = None  # if the publisher states none, the first one seen is recorded, and must be seen later
+    name: str | None = None  # in the destination; None: the last part of the URL's path
 
     def __post_init__(self) -> None:
         try:

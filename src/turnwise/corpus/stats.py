@@ -56,14 +56,14 @@ class CorpusStats:
     slots: dict[str, int]
     turn_lengths: dict[str, int]
     distinct_utterances: int
-    #: The fraction of all turns that the most frequent 1% of the texts make up (WMDC, Fig. 1).
-    top_1_percent_share: float
-    #: (percent of the distinct texts, most frequent first; percent of all turns).
-    frequency_curve: list[tuple[float, float]]
-    #: The ten most common texts and their counts (WMDC, Table 5).
-    common: list[tuple[str, int]]
-    #: Pairs of consecutive turns that are both longer than three words, which DSE trains on.
-    dse_pairs: int
+    top_1_percent_share: (
+        float  # the fraction of all turns that the most frequent 1% of the texts make up (WMDC, Fig. 1)
+    )
+    frequency_curve: list[
+        tuple[float, float]
+    ]  # percent of the distinct texts, most frequent first; percent of all turns
+    common: list[tuple[str, int]]  # the ten most common texts and their counts (WMDC, Table 5)
+    dse_pairs: int  # pairs of consecutive turns that are both longer than three words, which DSE trains on
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values and the averages derived from them."""
@@ -90,7 +90,9 @@ def compute_corpus_stats(corpus: Corpus, progress: Progress = silent) -> CorpusS
                     "slots": batch.column("slots").values.values.field("name"),
                 }
                 for name, column in columns.items():
-                    _update_counter(counters[name], column)
+                    for row in column.value_counts():
+                        if row["values"].is_valid:
+                            counters[name][row["values"].as_py()] += row["counts"].as_py()
                 texts = batch.column("texts").values.to_pylist()
                 hashes.add(_hash_texts(texts))
                 sizes = np.fromiter((len(text.split()) for text in texts), np.int64, len(texts))
@@ -113,12 +115,6 @@ def compute_corpus_stats(corpus: Corpus, progress: Progress = silent) -> CorpusS
             dse_pairs=pairs,
             **{name: dict((+counter).most_common()) for name, counter in counters.items()},
         )
-
-
-def _update_counter(counter: Counter[str], values: Any) -> None:
-    for row in values.value_counts():
-        if row["values"].is_valid:
-            counter[row["values"].as_py()] += row["counts"].as_py()
 
 
 def _hash_texts(texts: list[str]) -> npt.NDArray[np.int64]:
@@ -151,16 +147,15 @@ class _TextFrequencies:
         order = sorted(texts, reverse=True)
         return cls(np.array(order, np.int64), np.array([texts[times] for times in order], np.int64))
 
-    def covered_turns(self, count: int) -> int:
-        """Return the number of turns that the `count` most frequent texts make up."""
-        taken = np.minimum(self.texts, np.maximum(0, count - (np.cumsum(self.texts) - self.texts)))
-        return int(taken @ self.times)
-
     def curve(self) -> list[tuple[float, float]]:
         """Return (percent of distinct texts, percent of turns) points; each takes at least one text."""
         distinct, total = int(self.texts.sum()), max(1, int(self.texts @ self.times))
-        counts = {percent: max(1, round(distinct * percent / 100)) for percent in CURVE}
-        return [(float(percent), self.covered_turns(count) / total * 100) for percent, count in counts.items()]
+        points = []
+        for percent in CURVE:
+            count = max(1, round(distinct * percent / 100))
+            taken = np.minimum(self.texts, np.maximum(0, count - (np.cumsum(self.texts) - self.texts)))
+            points.append((float(percent), int(taken @ self.times) / total * 100))
+        return points
 
 
 def _most_common(corpus: Corpus, hashes: FingerprintBuckets, frequencies: _TextFrequencies) -> list[tuple[str, int]]:
@@ -169,7 +164,14 @@ def _most_common(corpus: Corpus, hashes: FingerprintBuckets, frequencies: _TextF
         return []
     last = int(np.searchsorted(np.cumsum(frequencies.texts), MOST_COMMON))
     threshold = int(frequencies.times[min(last, len(frequencies.times) - 1)])
-    frequent, times = _frequent_hashes(hashes, max(2, threshold))
+    parts = []  # the hashes that occur at least twice and often enough, and their counts
+    for bucket, _ in hashes:
+        distinct, numbers = np.unique(bucket, return_counts=True)
+        is_frequent = numbers >= max(2, threshold)
+        parts.append((distinct[is_frequent], numbers[is_frequent]))
+    frequent, times = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    order = np.argsort(frequent)
+    frequent, times = frequent[order], times[order]
     best: list[tuple[int, str]] = []  # (-count, text), at most ten
     for store in corpus.stores:
         for batch in store.batches(["texts"]):
@@ -185,17 +187,6 @@ def _most_common(corpus: Corpus, hashes: FingerprintBuckets, frequencies: _TextF
                     insort(best, candidate)
                     del best[MOST_COMMON:]
     return [(text, -count) for count, text in best]
-
-
-def _frequent_hashes(hashes: FingerprintBuckets, threshold: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the hashes that occur at least `threshold` times, sorted, and their counts."""
-    parts = []
-    for bucket, _ in hashes:
-        distinct, times = np.unique(bucket, return_counts=True)
-        parts.append((distinct[times >= threshold], times[times >= threshold]))
-    frequent, times = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    order = np.argsort(frequent)
-    return frequent[order], times[order]
 
 
 def frequency_curve_svg(stats: CorpusStats) -> str:

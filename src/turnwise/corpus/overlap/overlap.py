@@ -55,18 +55,14 @@ class TextOverlap:
 
     first: str
     second: str
-    #: Distinct texts and distinct consecutive pairs of the first, and those of them that are in the second.
-    texts: int
-    shared_texts: int
-    pairs: int
+    texts: int  # distinct ones of the first
+    shared_texts: int  # those of them that are in the second
+    pairs: int  # distinct consecutive ones of the first
     shared_pairs: int
-    #: Dialogues of the first, those with at least one text of the second, and those whose last two texts follow one
-    #: another in the second too.
-    dialogues: int
-    sharing_dialogues: int
-    shared_endings: int
-    #: The longest shared texts and pairs, as the first has them.
-    text_examples: tuple[str, ...]
+    dialogues: int  # of the first
+    sharing_dialogues: int  # with at least one text of the second
+    shared_endings: int  # whose last two texts follow one another in the second too
+    text_examples: tuple[str, ...]  # the longest shared ones, as the first has them
     pair_examples: tuple[tuple[str, str], ...]
 
 
@@ -99,19 +95,16 @@ def decontaminate_store(
             hashed = hash_dialogues([[turn.text for turn in dialogue.turns] for dialogue in block])
             kept = np.ones(len(hashed.texts) if by_turn else len(block), np.bool_)
             for collection in collections:
-                shared = _shared_turns(hashed, collection) if by_turn else _shared_dialogues(hashed, collection)
+                shared = (
+                    np.isin(hashed.text_hashes, collection.hashes[0])
+                    if by_turn
+                    else _shared_dialogues(hashed, collection)
+                )
                 dropped[collection.name] += int((kept & shared).sum())
                 kept &= ~shared
-            if by_turn:
-                pieces = (
-                    piece
-                    for dialogue, flags in zip(block, np.split(kept, hashed.starts[1:]), strict=True)
-                    for piece in _split_dialogue(dialogue, flags)
-                )
-            else:
-                pieces = (block[place] for place in np.flatnonzero(kept))
-            for dialogue in pieces:
-                writer.write(dialogue)
+            for dialogue, flags in zip(block, np.split(kept, hashed.starts[1:]) if by_turn else kept, strict=True):
+                for piece in _split_dialogue(dialogue, flags) if by_turn else [dialogue] * int(flags):
+                    writer.write(piece)
             read["dialogues"] += len(block)
             read["utterances"] += len(hashed.texts)
             progress("reading dialogues", read["dialogues"], len(opened))
@@ -128,11 +121,6 @@ def _shared_dialogues(hashed: HashedDialogues, collection: TextCollection) -> Ma
     single = hashed.starts == hashed.ends
     shared_pairs = np.logical_or.reduceat(np.isin(hashed.pair_hashes, pairs), hashed.starts)
     return np.where(single, np.isin(hashed.text_hashes[hashed.starts], texts), shared_pairs)
-
-
-def _shared_turns(hashed: HashedDialogues, collection: TextCollection) -> Mask:
-    """Return which texts a collection has."""
-    return np.isin(hashed.text_hashes, collection.hashes[0])
 
 
 def _split_dialogue(dialogue: Dialogue, kept: Mask) -> list[Dialogue]:

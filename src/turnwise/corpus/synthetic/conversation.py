@@ -106,14 +106,14 @@ class SampleConversation:
         else:
             self._user(name, name)
 
-    def _say_bye(self) -> None:
-        reached = self._goal is not None and self._goal.reached
-        self._system("bye_do" if reached and self._chance(_ELABORATE_PROBABILITY) else "bye", "bye", self._topic())
-
     # ---- course of a conversation
 
     def _run(self) -> None:
-        greeted = self._open()
+        number = self._rng.random()
+        if number < 0.18:
+            self._user("greet", "greet")
+        if greeted := number < 0.38:
+            self._system("greet", "greet", self._topic())
         if self._chance(0.04):
             self._talk_small()
         if self._chance(0.05):
@@ -124,14 +124,6 @@ class SampleConversation:
             if position == 0 or len(self.turns) < _MAX_TURNS:
                 self._pursue(first=position == 0, greeted=greeted, last=position == goals - 1)
         self._close()
-
-    def _open(self) -> bool:
-        number = self._rng.random()
-        if number < 0.18:
-            self._user("greet", "greet")
-        if number < 0.38:
-            self._system("greet", "greet", self._topic())
-        return number < 0.38
 
     def _talk_small(self) -> None:
         user, system = pick(self._rng, self._world.small_talk)
@@ -152,9 +144,7 @@ class SampleConversation:
         moved = before is not None and self._chance(0.35)
         if moved:
             self._domain = self._world.domains[pick(rng, self._domain.related)]
-        intent = pick(rng, self._domain.intents)
-        while before is not None and intent is before.intent:
-            intent = pick(rng, self._domain.intents)
+        intent = self._pick_intent(None if before is None else before.intent)
         goal = self._goal = _Goal(intent, self._values(intent, before))
         vague = self._request(goal, "next" if not first else "" if greeted else "opener")
         opening = [self._phrase("switch", self._topic())] if moved and self._chance(0.5) else []
@@ -165,6 +155,11 @@ class SampleConversation:
         self._fill_slots(goal, opening, acts)
         if self._confirm(goal, always=not had_missing) and self._negotiate(goal):
             self._conclude(goal, last)
+
+    def _pick_intent(self, other_than: Intent | None) -> Intent:
+        while (intent := pick(self._rng, self._domain.intents)) is other_than:
+            pass
+        return intent
 
     def _values(self, intent: Intent, before: _Goal | None) -> dict[str, str]:
         """Return the values of a request; those of the last request are mostly kept, and no two slots share a value."""
@@ -267,9 +262,8 @@ class SampleConversation:
 
     def _draw_other(self, slot: str, values: Collection[str]) -> str:
         """Return a random value of a slot that is none of these."""
-        other = self._slot_types[slot].draw(self._rng)
-        while other in values:
-            other = self._slot_types[slot].draw(self._rng)
+        while (other := self._slot_types[slot].draw(self._rng)) in values:
+            pass
         return other
 
     def _correct(self, goal: _Goal, slot: str, phrase: str, pending: str | None = None) -> None:
@@ -314,16 +308,13 @@ class SampleConversation:
             self._say(SYSTEM, acts, [(phrasing, self._filled(goal, phrasing)), self._phrase("confirm_closing", {})])
         elif number < 0.2:
             self._correct(goal, pick(self._rng, goal.intent.slots), "correct_after_no")
-        self._affirm(goal)
-        return True
-
-    def _affirm(self, goal: _Goal) -> None:
         slot = pick(self._rng, goal.intent.slots)
         if self._slot_types[slot].clause or self._chance(0.6):
             self._react("affirm")
         else:
             about = {**self._about(slot, goal.values[slot]), "label": own_words(self._slot_types[slot].label)}
             self._user("affirm_value", "affirm", about)
+        return True
 
     def _filled(self, goal: _Goal, phrasing: Phrasing) -> dict[str, Filling]:
         """Return the values for a phrasing; those that only the system knows are drawn once and remembered."""
@@ -395,9 +386,7 @@ class SampleConversation:
         fillings = self._filled(goal, phrasing)
         if kind == "query" and self.contradiction:
             # the answer to another request; shared values stay, so that values alone do not reveal the contradiction
-            other = pick(self._rng, self._domain.intents)
-            while other is goal.intent:
-                other = pick(self._rng, self._domain.intents)
+            other = self._pick_intent(goal.intent)
             phrasing = pick(self._rng, other.result)
             fillings = self._filled(_Goal(other, dict(goal.values)), phrasing)
         elif kind == "history" and self.contradiction:
@@ -443,8 +432,9 @@ class SampleConversation:
             self._talk_small()
         if "ask_more" in self.turns[-1].acts:
             self._react("nothing_more")
-            if len(self.turns) < 6 or self._chance(0.75):
-                self._say_bye()
-        elif len(self.turns) < 6 or self._chance(0.6):
+            says_bye = len(self.turns) < 6 or self._chance(0.75)
+        elif says_bye := len(self.turns) < 6 or self._chance(0.6):
             self._user("bye", "bye")
-            self._say_bye()
+        if says_bye:
+            reached = self._goal is not None and self._goal.reached
+            self._system("bye_do" if reached and self._chance(_ELABORATE_PROBABILITY) else "bye", "bye", self._topic())
