@@ -156,12 +156,7 @@ def response_turns(text: str) -> EncoderInput:
 
 
 def turn_texts(conversation: Conversation) -> list[str]:
-    """Return the texts of the turns of a conversation.
-
-    Raises:
-        ValueError: if it is a single text, or has no turns.
-        TypeError: if a turn is neither a string nor a Turn.
-    """
+    """Return the texts of a conversation; raise a ValueError or a TypeError if it is none."""
     if isinstance(conversation, str):
         raise ValueError("a conversation is a dialogue or a list of turns, not a string: pass a single turn as [text]")
     turns = conversation.turns if isinstance(conversation, Dialogue) else conversation

@@ -30,9 +30,10 @@ def explain_missing_packages() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if _package(error.name or "") not in EXTRAS:
+        extra = EXTRAS.get(str(error.name).partition(".")[0])
+        if extra is None:
             raise
-        raise _missing(str(error.name), EXTRAS[_package(str(error.name))]) from error
+        raise _missing(str(error.name), extra) from error
 
 
 @contextmanager
@@ -71,17 +72,10 @@ def defer_package(name: str) -> None:
 
 
 def require(*packages: str, extra: str) -> None:
-    """Raise a `MissingPackageError` unless packages are installed; they are not imported.
-
-    For commands that need several packages: the message names the extra that installs them all.
-    """
+    """Raise a `MissingPackageError` that names the extra unless all of its packages are installed; import none."""
     for name in packages:
         if importlib.util.find_spec(name) is None:
             raise _missing(name, extra)
-
-
-def _package(module: str) -> str:
-    return module.partition(".")[0]
 
 
 def _missing(module: str, extra: str) -> MissingPackageError:
@@ -89,11 +83,7 @@ def _missing(module: str, extra: str) -> MissingPackageError:
 
 
 def import_object(name: str) -> Any:
-    """Return what `module:name` names, also from a module in the working directory.
-
-    Raises:
-        ImportError: if there is no such module, or it has no such name.
-    """
+    """Return what `module:name` names, also from a module in the working directory; raise an ImportError otherwise."""
     module_name, _, attribute = name.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")  # the working directory, as for `python -m`

@@ -17,14 +17,12 @@ from turnwise.core.files import sync_to_disk
 
 
 class Journal:
-    """A journal file, opened for writing; `entries` are the changes that are on disk, oldest first."""
+    """A journal file, opened for writing, or created; `entries` are the changes that are on disk, oldest first.
+
+    Raises a ProjectError if another process has it open, or a line other than the last cannot be read.
+    """
 
     def __init__(self, path: Path):
-        """Open a journal, or create it.
-
-        Raises:
-            ProjectError: if another process has it open, or a line other than the last cannot be read.
-        """
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0, thread_local=False)
@@ -37,7 +35,11 @@ class Journal:
         is_new = not path.exists()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            self.entries: list[dict[str, Any]] = self._read()
+            content = path.read_bytes()
+            end = content.rfind(b"\n") + 1
+            if end < len(content):  # an incomplete line
+                self._truncate(end)
+            self.entries = _parse_entries(content[:end], path)
         except BaseException:
             self.close()
             raise
@@ -45,11 +47,7 @@ class Journal:
             sync_to_disk(path.parent)
 
     def append(self, *entries: Mapping[str, Any]) -> None:
-        """Write changes, with one sync for all of them; when this returns, they are on disk.
-
-        Raises:
-            ProjectError: if writing fails; the journal is then unchanged.
-        """
+        """Write changes to disk, with one sync; raise a ProjectError and leave the journal unchanged if that fails."""
         lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries).encode()
         size = os.fstat(self._file).st_size
         try:
@@ -79,13 +77,6 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _read(self) -> list[dict[str, Any]]:
-        content = self.path.read_bytes()
-        end = content.rfind(b"\n") + 1
-        if end < len(content):  # an incomplete line
-            self._truncate(end)
-        return _parse_entries(content[:end], self.path)
 
     def _truncate(self, size: int) -> None:
         os.ftruncate(self._file, size)

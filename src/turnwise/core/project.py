@@ -3,7 +3,7 @@
 `turnwise start` makes projects. Inside one, commands use its parts and its model unless they are given others.
 """
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,7 +42,7 @@ class Project:
     reranker: str | None = None
     reader: str = "auto"
     options: tuple[str, ...] = ()
-    steps: tuple[str, ...] = field(default=("log",))
+    steps: tuple[str, ...] = ("log",)
     regions: tuple[str, ...] = ()
 
     def part(self, name: Part) -> Path:
@@ -53,11 +53,10 @@ class Project:
         """Write `turnwise.yaml`; create the folder if it is missing."""
         import yaml
 
-        values = asdict(self)
+        values = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
         del values["folder"]
-        settings = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
         self.folder.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+        text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
         write_atomic(self.folder / DESCRIPTION, _HEADER + text)
 
     @classmethod
@@ -74,18 +73,17 @@ class Project:
             raise ProjectError(f"{path} cannot be read: {error}") from None
         if not isinstance(values, dict):
             raise ProjectError(f"{path} must consist of lines `key: value`")
-        kinds: dict[str, Any] = {each.name: each.type for each in fields(cls) if each.name != "folder"}
-        for key in values:
-            if key not in kinds:
-                known = ", ".join(kinds)
-                raise ProjectError(f"{path}: unknown key {key!r}: use {known}.{did_you_mean(str(key), kinds)}")
         from turnwise.core.validation import InvalidKeyError, validate
 
+        kinds: dict[str, Any] = {each.name: each.type for each in fields(cls) if each.name != "folder"}
+        if unknown := next((key for key in values if key not in kinds), None):
+            raise ProjectError(
+                f"{path}: unknown key {unknown!r}: use {', '.join(kinds)}.{did_you_mean(str(unknown), kinds)}"
+            )
         try:
-            options = {key: validate(key, kinds[key], value) for key, value in values.items()}
+            return cls(folder, **{key: validate(key, kinds[key], value) for key, value in values.items()})
         except InvalidKeyError as error:
             raise ProjectError(f"{path}: {error}") from None
-        return cls(folder, **options)
 
     @classmethod
     def find(cls, start: Path | None = None) -> "Project | None":

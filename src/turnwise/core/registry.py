@@ -21,19 +21,11 @@ _PLACES: dict[Kind, dict[str, str]] = {
     ),
     # mappings of protocols by name, among them those of the task
     "task": {
-        "intents": _PROTOCOLS,
-        "out-of-scope": _PROTOCOLS,
+        **dict.fromkeys(("intents", "out-of-scope"), _PROTOCOLS),
         "abstention": _APPLICATION_PROTOCOLS,
-        "responses": _PROTOCOLS,
-        "reranking": _PROTOCOLS,
+        **dict.fromkeys(("responses", "reranking"), _PROTOCOLS),
         "selection": _APPLICATION_PROTOCOLS,
-        "coherence": _PROTOCOLS,
-        "actions": _PROTOCOLS,
-        "inference": _PROTOCOLS,
-        "retrieval": _PROTOCOLS,
-        "sts": _PROTOCOLS,
-        "nli": _PROTOCOLS,
-        "geometry": _PROTOCOLS,
+        **dict.fromkeys(("coherence", "actions", "inference", "retrieval", "sts", "nli", "geometry"), _PROTOCOLS),
     },
     # functions from REST of a model's name SCHEME:REST to what `turnwise.models.loading.wrap_model` accepts
     "loader": {

@@ -22,8 +22,7 @@ from torch.nn.functional import normalize
 from turnwise.core.dialogue import USER, Slot, Turn
 from turnwise.core.errors import ModelError
 from turnwise.core.files import read_json, write_atomic, write_tensors
-from turnwise.core.types import SupportsEncode, Vectors
-from turnwise.core.vectors import normalise_vectors
+from turnwise.core.types import SupportsEncode, Vectors, normalise_vectors
 from turnwise.corpus.slots.detectors import Detector, detector_from_json
 from turnwise.corpus.slots.templates import template_text
 from turnwise.models.backbone.modules import PoolerLayer

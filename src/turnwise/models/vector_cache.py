@@ -16,8 +16,7 @@ import numpy.typing as npt
 from turnwise.core.dialogue import Turn
 from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
-from turnwise.core.types import DescribedEncoder, SupportsEncode, Vectors
-from turnwise.core.vectors import normalise_vectors
+from turnwise.core.types import DescribedEncoder, SupportsEncode, Vectors, normalise_vectors
 from turnwise.models.identity import EncoderId
 
 #: Inputs encoded between two writes on a CPU: what an interruption can cost.

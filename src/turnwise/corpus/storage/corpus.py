@@ -3,13 +3,13 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from turnwise.core.dialogue import Dialogue, Slot, Turn
+from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.storage.store import Store
 
@@ -26,16 +26,11 @@ def merge_speakers(dialogue: Dialogue) -> Dialogue:
 
 
 def _join(first: Turn, second: Turn) -> Turn:
-    text = f"{first.text} {second.text}"
     shift = len(first.text) + 1
-    moved = (Slot(slot.name, slot.value, slot.start + shift, slot.end + shift) for slot in second.slots)
+    moved = (replace(slot, start=slot.start + shift, end=slot.end + shift) for slot in second.slots)
     acts = tuple(dict.fromkeys(first.acts + second.acts))
-    return Turn(first.speaker, text, first.intent or second.intent, acts, (*first.slots, *moved))
-
-
-def _describe_splits(found: Sequence[set[str]]) -> str:
-    names = sorted(set().union(*found))
-    return f"choose from {', '.join(names)}" if names else "the stores have no splits; leave the split out"
+    text, slots = f"{first.text} {second.text}", (*first.slots, *moved)
+    return Turn(first.speaker, text, first.intent or second.intent, acts, slots)
 
 
 class Corpus:
@@ -66,13 +61,14 @@ class Corpus:
         self.fraction = fraction
         self.combine_turns = combine_turns
         self.min_turns = min_turns
+        self._unsplit: set[Path] = set()
         if splits is not None:
-            found = [store.splits() for store in self.stores]
-            if not any(names & set(splits) for names in found):
-                raise CorpusError(f"no dialogue is in split {' or '.join(splits)}: {_describe_splits(found)}")
-            self._unsplit = {store.folder for store, names in zip(self.stores, found, strict=True) if not names}
-        else:
-            self._unsplit = set()
+            found = {store.folder: store.splits() for store in self.stores}
+            names = sorted(set().union(*found.values()))
+            if not set(names) & set(splits):
+                known = f"choose from {', '.join(names)}" if names else "the stores have no splits; leave the split out"
+                raise CorpusError(f"no dialogue is in split {' or '.join(splits)}: {known}")
+            self._unsplit = {folder for folder, known_splits in found.items() if not known_splits}
 
     def __len__(self) -> int:
         if self.splits is None and self.fraction == 1 and self.min_turns == 1:
@@ -97,8 +93,7 @@ class Corpus:
         return sum(is_long and is_selected for is_long, is_selected in zip(long_enough.tolist(), selected, strict=True))
 
     def __iter__(self) -> Iterator[Dialogue]:
-        for store in self.stores:
-            yield from self.read(store)
+        return chain.from_iterable(map(self.read, self.stores))
 
     def read(self, store: Store) -> Iterator[Dialogue]:
         """Iterate over the dialogues of one of the stores."""

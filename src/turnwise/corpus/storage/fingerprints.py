@@ -42,8 +42,7 @@ class FingerprintIndex:
 
     def add(self, fingerprint: int) -> bool:
         """Add a fingerprint; return False if it was there before."""
-        size = len(self)
-        return self.index(fingerprint) == size
+        return len(self) == self.index(fingerprint)
 
     def index(self, fingerprint: int) -> int:
         """Return the number of a fingerprint, which is added if it is new."""

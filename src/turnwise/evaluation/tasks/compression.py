@@ -14,8 +14,7 @@ import numpy as np
 from turnwise.core.errors import ModelError
 from turnwise.core.plots import line_chart, write_chart
 from turnwise.core.progress import Progress, silent
-from turnwise.core.types import SupportsEncode, Vectors
-from turnwise.core.vectors import normalise_vectors
+from turnwise.core.types import SupportsEncode, Vectors, normalise_vectors
 from turnwise.corpus.slots.detectors import detector_from_json
 from turnwise.corpus.storage.store import Store
 from turnwise.evaluation.datasets.intents import IntentData, load_intents
