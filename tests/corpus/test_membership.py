@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.overlap.training_data import (
+from turnwise.corpus.training_data import (
     BITS_PER_ITEM,
     FALSE_POSITIVE_RATE,
     TRAINING_DATA,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.helpers.stores import write_store
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.overlap.overlap import TextCollection, TextOverlap, decontaminate_store, find_overlaps
+from turnwise.corpus.overlap import TextCollection, TextOverlap, decontaminate_store, find_overlaps
 
 WORDS = st.sampled_from(["yes", "Yes!", "no", "thank you", "thank-you", "goodbye", "...", "where is it?"])
 COLLECTIONS = st.lists(st.lists(WORDS, max_size=5), max_size=8)

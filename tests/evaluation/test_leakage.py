@@ -15,8 +15,8 @@ from tests.helpers.tiny import recipe
 from turnwise import Encoder, evaluate, read_corpus, train
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
 from turnwise.core.errors import DatasetError, EvaluationError
-from turnwise.corpus.overlap.training_data import TrainingData
 from turnwise.corpus.readers.responses import Candidates
+from turnwise.corpus.training_data import TrainingData
 from turnwise.evaluation.datasets.candidates import CandidateData, QuestionData
 from turnwise.evaluation.datasets.conversations import ConversationData
 from turnwise.evaluation.datasets.dataset import SplitData, read_dialogues

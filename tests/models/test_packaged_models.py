@@ -25,7 +25,7 @@ from turnwise.assist.responses.selector import Selector
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import ModelError
 from turnwise.core.model_names import DEFAULT_ENCODER, TURNWISE_RERANKER, TURNWISE_SMALL, TURNWISE_SMALL_INT8
-from turnwise.corpus.overlap.training_data import TrainingData
+from turnwise.corpus.training_data import TrainingData
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
 from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.source import load_training_data, locate_model

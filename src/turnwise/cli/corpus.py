@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from turnwise.core.dialogue import Dialogue
     from turnwise.core.progress import Progress
     from turnwise.corpus.exporting import ExportCounts
-    from turnwise.corpus.overlap.overlap import TextOverlap
+    from turnwise.corpus.overlap import TextOverlap
     from turnwise.corpus.registry import Reader
     from turnwise.corpus.stats import CorpusStats
     from turnwise.corpus.storage.corpus import Corpus
@@ -160,7 +160,7 @@ def overlap_command(
         raise typer.BadParameter("name two or more stores or data sets", param_hint="A B…")
     from dataclasses import asdict
 
-    from turnwise.corpus.overlap.overlap import find_overlaps
+    from turnwise.corpus.overlap import find_overlaps
     from turnwise.evaluation.leakage import open_text_collection
 
     overlaps = find_overlaps([open_text_collection(name, data) for name in names], examples)
@@ -206,7 +206,7 @@ def decontaminate_command(
 
     Example: `turnwise corpus decontaminate stores/massive --against hwu64:test --data data --out stores/massive-clean`
     """
-    from turnwise.corpus.overlap.overlap import decontaminate_store
+    from turnwise.corpus.overlap import decontaminate_store
     from turnwise.evaluation.leakage import open_text_collection
 
     collections = [open_text_collection(name, data) for name in against]

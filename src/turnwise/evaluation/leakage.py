@@ -1,6 +1,6 @@
 """Leakage: which examples of a test set a model has seen in training, and the texts of data sets to compare.
 
-Trained models carry filters of their training texts and consecutive pairs (`turnwise.corpus.overlap.training_data`).
+Trained models carry filters of their training texts and consecutive pairs (`turnwise.corpus.training_data`).
 An example counts as seen
 
 - if its response followed the last turn of its context in training: candidates, questions and answers, inference, whose
@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 from turnwise.core.errors import DatasetError
-from turnwise.corpus.overlap.overlap import TextCollection
-from turnwise.corpus.overlap.training_data import HashedDialogues, Hashes, Mask, TrainingData, hash_dialogues
+from turnwise.corpus.overlap import TextCollection
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.store import is_store
+from turnwise.corpus.training_data import HashedDialogues, Hashes, Mask, TrainingData, hash_dialogues
 from turnwise.evaluation.datasets.candidates import QuestionData
 from turnwise.evaluation.datasets.conversations import ConversationData
 from turnwise.evaluation.datasets.dataset import SPLITS, Dataset, SplitData

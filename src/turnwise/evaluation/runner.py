@@ -12,7 +12,7 @@ from turnwise.core import registry
 from turnwise.core.errors import CorpusError, DatasetError, EvaluationError, TrainingError
 from turnwise.core.files import read_json, replacing, write_atomic
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.overlap.training_data import TrainingData
+from turnwise.corpus.training_data import TrainingData
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort, Protocol, ProtocolInput, all_protocols
 from turnwise.evaluation.leakage import Leakage, describe_training_data, find_leakage, without_seen

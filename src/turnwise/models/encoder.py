@@ -22,7 +22,7 @@ from turnwise.core.files import write_json
 from turnwise.core.imports import import_object, without_garbage_collection
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors, normalise_vectors
-from turnwise.corpus.overlap.training_data import TrainingData, save_training_data
+from turnwise.corpus.training_data import TrainingData, save_training_data
 from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, collect_tokens, run_tokenizer
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, token_batches
 from turnwise.models.backbone.source import (

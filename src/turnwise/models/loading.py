@@ -13,7 +13,7 @@ from turnwise.core.dialogue import Turn
 from turnwise.core.errors import ModelError
 from turnwise.core.imports import explain_missing_packages, import_object
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors, normalise_vectors
-from turnwise.corpus.overlap.training_data import TrainingData
+from turnwise.corpus.training_data import TrainingData
 from turnwise.models.backbone.source import COMPRESSION, Pooling, Runtime, is_reranker, locate_model
 from turnwise.models.encoder import Architecture, Encoder, Precision, encoder_fingerprint
 from turnwise.models.exported_encoder import ExportedEncoder

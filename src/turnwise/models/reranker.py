@@ -23,7 +23,7 @@ from turnwise.core.files import read_json, write_json, write_tensors
 from turnwise.core.model_names import TURNWISE_RERANKER
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
-from turnwise.corpus.overlap.training_data import TrainingData, save_training_data
+from turnwise.corpus.training_data import TrainingData, save_training_data
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import (
     END_OF_TURN,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from turnwise.core.errors import ModelError
-from turnwise.corpus.overlap.training_data import TrainingData
+from turnwise.corpus.training_data import TrainingData
 from turnwise.models.identity import tokenizer_definition
 from turnwise.models.reranker import Reranker
 from turnwise.models.trainable_encoder import TrainableEncoder

@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 from turnwise.core.errors import TrainingError
 from turnwise.core.files import read_json, replacing, sha256, write_atomic, write_json, write_tensors
 from turnwise.core.plots import write_chart
-from turnwise.corpus.overlap.training_data import TrainingData
 from turnwise.corpus.storage.corpus import Corpus
+from turnwise.corpus.training_data import TrainingData
 from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.metrics import model_card, plot_curves
 from turnwise.training.recipe import Recipe

@@ -57,16 +57,10 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]
 def html_edits(text: str) -> list[Edit]:
     """Return the edits that remove tags and replace entities, once: `&amp;lt;` becomes `&lt;`."""
     edits = _join_breaks(text, list(_tag_edits(text))) if "<" in text else []
-    if "&" in text:
-        edits = without_overlaps([*edits, *_entity_edits(text)])
-    return edits
-
-
-def _entity_edits(text: str) -> Iterator[Edit]:
-    for match in _ENTITY.finditer(text):
-        character = _unescape(match[0])
-        if character != match[0]:
-            yield match.start(), match.end(), character
+    if "&" not in text:
+        return edits
+    entities = ((*match.span(), _unescape(match[0])) for match in _ENTITY.finditer(text))
+    return without_overlaps([*edits, *(edit for edit in entities if edit[2] != text[edit[0] : edit[1]])])
 
 
 def _unescape(text: str) -> str:
@@ -90,7 +84,10 @@ def _tag_edits(text: str) -> Iterator[Edit]:
             position = lower.index(closing, position) + len(closing)
             yield match.start(), position, ""
         elif closing != "-->" and (is_closed or _is_tag(match, name)):
-            yield match.start(), match.end(), _replacement(match, name)
+            new = "\n" if name in _LINE_TAGS else " " if name in _CELL_TAGS else ""
+            if name in ("img", "emoji") and not match["end"] and (alt := _ALT.search(match["attributes"])):
+                new = _unescape(next(filter(None, alt.groups()), ""))
+            yield match.start(), match.end(), new
 
 
 def _is_tag(match: re.Match[str], name: str) -> bool:
@@ -100,13 +97,6 @@ def _is_tag(match: re.Match[str], name: str) -> bool:
     if name in ("p", "li"):  # often without an end tag, but `Set<P>` is none
         return not match.start() or not match.string[match.start() - 1].isalnum()
     return name in _UNMISTAKABLE_TAGS
-
-
-def _replacement(match: re.Match[str], name: str) -> str:
-    if name in ("img", "emoji") and not match["end"]:
-        alt = _ALT.search(match["attributes"])
-        return _unescape(next(filter(None, alt.groups()), "")) if alt else ""
-    return "\n" if name in _LINE_TAGS else " " if name in _CELL_TAGS else ""
 
 
 def _join_breaks(text: str, edits: Iterable[Edit]) -> list[Edit]:
@@ -123,15 +113,15 @@ def _join_breaks(text: str, edits: Iterable[Edit]) -> list[Edit]:
 
 
 _BREAKS = ("\n", " ")
-_SPACE = re.compile(r"\s*")
 
 
 def _with_space(text: str, start: int, end: int) -> tuple[int, int]:
     """Extend a span over the white space around it."""
     while start and text[start - 1].isspace():
         start -= 1
-    match = _SPACE.match(text, end)
-    return start, match.end() if match else end
+    while end < len(text) and text[end].isspace():
+        end += 1
+    return start, end
 
 
 # ---- Markdown and chat markup
@@ -204,7 +194,8 @@ def markdown_edits(text: str) -> list[Edit]:
     edits += [(match.start(), match.end(), "") for match in _LINE_START.finditer(text)]
     if "<" in text:
         edits += (edit for match in _CHAT.finditer(text) for edit in _chat_edits(match))
-    text = _hide(text, _find_urls(text))
+    # without the marks of an emphasised address
+    text = _hide(text, ((start, start + len(text[start:end].rstrip("*_~"))) for start, end in FINDERS["url"](text)))
     for pattern in _EMPHASIS:
         edits += _delimiter_edits(match for match in pattern.finditer(text) if not _PYTHON_NAME.fullmatch(match[0]))
     return without_overlaps(edits)
@@ -217,11 +208,6 @@ def _hide(text: str, spans: Iterable[tuple[int, int]]) -> str:
         pieces += [text[position:start], _PLACEHOLDER * (end - start)]
         position = end
     return "".join([*pieces, text[position:]])
-
-
-def _find_urls(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the places of web addresses, without the marks of an emphasised one."""
-    return ((start, start + len(text[start:end].rstrip("*_~"))) for start, end in FINDERS["url"](text))
 
 
 def _delimiter_edits(matches: Iterable[re.Match[str]]) -> Iterator[Edit]:

@@ -60,9 +60,8 @@ class Masker:
         self.pseudonyms = masking.pseudonyms
         self._recogniser = masking.recogniser
         self._finders = {kind: _make_finder(kind, pattern) for kind, pattern in masking.patterns.items()}
-        for kind in masking.kinds:
-            if kind not in KINDS:
-                raise CorpusError(f"cannot mask {kind!r}: choose from {', '.join(KINDS)}")
+        if unknown := [kind for kind in masking.kinds if kind not in KINDS]:
+            raise CorpusError(f"cannot mask {unknown[0]!r}: choose from {', '.join(KINDS)}")
         self._finders |= {kind: finder for kind, finder in FINDERS.items() if kind in masking.kinds}
         if "phone" in masking.kinds:
             from turnwise.corpus.hygiene.personal_data.phones import make_phone_finder
@@ -105,7 +104,9 @@ class Masker:
         if not self.pseudonyms or known is None:
             return f"[{kind}]"
         numbers = known[kind]
-        number = numbers.setdefault(_normal_form(text[match.start : match.end]), len(numbers) + 1)
+        # without case, spaces and separators: two spellings of one number are the same
+        plain = re.sub(r"[\W_]+", "", text[match.start : match.end]).casefold()
+        number = numbers.setdefault(plain, len(numbers) + 1)
         return f"[{kind}_{number}]"
 
 
@@ -140,11 +141,6 @@ def _check_regions(regions: Sequence[str]) -> tuple[str, ...]:
         if region.upper() not in SUPPORTED_REGIONS:
             raise CorpusError(f"there is no region {region!r}: use two-letter country codes such as DE, GB or US")
     return tuple(region.upper() for region in regions)
-
-
-def _normal_form(text: str) -> str:
-    """Return a text without case, spaces and separators: two spellings of one number are the same."""
-    return re.sub(r"[\W_]+", "", text).casefold()
 
 
 def read_list(path: Path) -> list[str]:

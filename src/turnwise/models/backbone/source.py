@@ -16,7 +16,7 @@ from turnwise.core.model_names import (
     TURNWISE_SMALL_INT8,
     is_packaged,
 )
-from turnwise.corpus.overlap.training_data import TrainingData
+from turnwise.corpus.training_data import TrainingData
 
 if TYPE_CHECKING:
     from torch import nn

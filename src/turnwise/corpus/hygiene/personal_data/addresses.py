@@ -161,10 +161,6 @@ _PRIVATE = (_HOME, *map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "
 _NAME_SERVERS = frozenset({"1.1.1.1", "1.0.0.1", "8.8.8.8", "8.8.4.4", "9.9.9.9"})
 
 
-#: Characters between a number and a word that surely belongs to it.
-_NEAR = 20
-
-
 def find_ips(text: str) -> Iterator[Span]:
     """Find addresses of the internet protocol, versions 6 and 4."""
     for match in _IPV6.finditer(text):
@@ -214,7 +210,7 @@ def _is_plausible_ipv4(text: str, start: int, end: int) -> bool:
     if has_other_label(text, start, _IP_WORDS):
         return False
     small = sum(part < 20 for part in parts)
-    if version > ip and len(before) - version <= _NEAR and not is_private:
+    if version > ip and len(before) - version <= 20 and not is_private:
         return False
     if ip >= 0 or _IP_WORDS.search(text_after(text, end, 15)):
         return ip >= version or is_private or small < 3

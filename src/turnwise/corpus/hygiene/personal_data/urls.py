@@ -33,6 +33,7 @@ _WEAK_SECRET_KEYS = frozenset(load_words("weak_secret_key"))
 _PASSWORD_KEYS = frozenset(load_words("password_key"))
 _TRACKING_KEYS = frozenset(load_words("tracking_key"))
 _SECRET_KEY_PART = re.compile("token|jeton|secret|apikey|session|signature|password|credential", re.IGNORECASE)
+#: A code for one person, such as 'activatiecode' or 'engangskode', unless it is a public one.
 _CODE_KEY = re.compile(r"(\w{3,})(?:s?code|s?kode|s?kod|koodi|codigo|codice|kodu|kodas)")
 _PUBLIC_CODES = frozenset(load_words("public_code"))
 _SECRET_PATH = load_pattern("secret_path")
@@ -40,6 +41,9 @@ _SHARE_PATH = load_pattern("share_path")
 _PUBLIC_PATH = frozenset(load_words("public_path"))
 _PUBLIC_HOSTS = frozenset(load_words("public_host"))
 _ASSET = re.compile(rf"\.(?:{'|'.join(load_words('asset'))})$", re.IGNORECASE)
+
+#: A word with a few digits, such as 'SUMMER24'.
+_VOUCHER = re.compile(r"[A-Z]{3,}-?\d{1,4}|\d{1,4}[A-Z]{3,}|[a-z]{3,}-?\d{1,4}|\d+")
 
 #: Values of parameters with a secret key that are none.
 _PLAIN_VALUE = re.compile(
@@ -73,14 +77,7 @@ def _has_secret_parameter(parts: SplitResult) -> bool:
 
 
 def _is_secret_parameter(key: str, value: str, announced: bool, asset: bool) -> bool:
-    """Return whether the value of a parameter is a secret.
-
-    Args:
-        key: the name of the parameter.
-        value: its value.
-        announced: the path says that there is a secret, as in '/verify?u=…'.
-        asset: the address is that of a script, a picture or the like, whose versions look random.
-    """
+    # announced: by the path, as in '/verify?u=…'; asset: a script, a picture or the like, whose versions look random
     name = re.sub(r"[\W_]", "", key).casefold()
     last = re.split(r"[_.-]", key.casefold())[-1]
     if name in _TRACKING_KEYS or name.startswith("utm") or _PLAIN_VALUE.fullmatch(value):
@@ -88,37 +85,24 @@ def _is_secret_parameter(key: str, value: str, announced: bool, asset: bool) -> 
     if not _PASSWORD_KEYS.isdisjoint((name, last)):
         return len(value) >= 3
     if not _SECRET_KEYS.isdisjoint((name, last)) or _SECRET_KEY_PART.search(name):
-        return _is_random(value, _SHORT) or _is_long_word(value) or (announced and _is_short_code(value))
-    if _is_code_key(name):
+        # letters that are too many, or too many consonants, for a word
+        is_long_word = value.isalpha() and (len(value) >= 16 or re.search("[b-df-hj-np-tv-z]{6}", value, re.IGNORECASE))
+        return _is_random(value, _SHORT) or bool(is_long_word) or (announced and _is_short_code(value))
+    code = _CODE_KEY.fullmatch(name)
+    if code and code[1] not in _PUBLIC_CODES:
         return _is_short_code(value) or _is_random(value, _SHORT + 1)
     if not _WEAK_SECRET_KEYS.isdisjoint((name, last)) and not asset:
         return (announced and _is_short_code(value)) or (
-            not _is_voucher(value) and _is_random(value, _SHORT + 1 if announced else _MEDIUM)
+            not _VOUCHER.fullmatch(value) and _is_random(value, _SHORT + 1 if announced else _MEDIUM)
         )
     if "://" in value:
         return _has_secret(value)
     return not asset and _is_random(value, _MEDIUM + 4 if announced else _LONG)
 
 
-def _is_code_key(name: str) -> bool:
-    """Return whether a key names a code for one person, such as 'activatiecode' or 'engangskode'."""
-    match = _CODE_KEY.fullmatch(name)
-    return match is not None and match[1] not in _PUBLIC_CODES
-
-
 def _is_short_code(value: str) -> bool:
     """Return whether a value is a one-time code of a few digits."""
     return bool(re.fullmatch(r"\d{4,8}", value))
-
-
-def _is_long_word(value: str) -> bool:
-    """Return whether letters are too many, or too many consonants, for a word."""
-    return value.isalpha() and (len(value) >= 16 or bool(re.search(r"[b-df-hj-np-tv-z]{6}", value, re.IGNORECASE)))
-
-
-def _is_voucher(value: str) -> bool:
-    """Return whether a value is a word with a few digits, such as 'SUMMER24'."""
-    return bool(re.fullmatch(r"[A-Z]{3,}-?\d{1,4}|\d{1,4}[A-Z]{3,}|[a-z]{3,}-?\d{1,4}|\d+", value))
 
 
 def _has_secret_path(parts: SplitResult) -> bool:

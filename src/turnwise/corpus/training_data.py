@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -78,13 +79,12 @@ class HashedDialogues:
 
     @property
     def ends(self) -> npt.NDArray[np.int64]:
-        """Return the place of each dialogue's last text."""
+        """The place of each dialogue's last text."""
         return np.append(self.starts, len(self.texts))[1:] - 1
 
     @property
     def last_pairs(self) -> Hashes:
-        """Return the hash of each dialogue's last two texts; 0 for a dialogue of one text."""
-        # the text before a dialogue of one text ends another dialogue, so that its hash is 0
+        """The hash of each dialogue's last two texts; 0 for one text, as the text before it ends another dialogue."""
         return self.pair_hashes[self.ends - 1]
 
 
@@ -105,15 +105,11 @@ def hash_blocks(dialogues: Iterable[Sequence[str]]) -> Iterator[HashedDialogues]
         yield hash_dialogues(block)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class BloomFilter:
-    """A set of 64-bit hashes in 20 bits per item, which may contain others with probability `FALSE_POSITIVE_RATE`.
+    """A set of 64-bit hashes in 20 bits per item, which may contain others with probability `FALSE_POSITIVE_RATE`."""
 
-    Args:
-        bits: the packed bits.
-    """
-
-    def __init__(self, bits: npt.NDArray[np.uint8]):
-        self.bits = bits
+    bits: npt.NDArray[np.uint8]
 
     @classmethod
     def with_capacity(cls, items: int) -> "BloomFilter":
@@ -183,11 +179,11 @@ class TrainingData:
         known = [part for part in parts if part is not None]
         if not known:
             return None
-        return cls(
-            _distinct(each for part in known for each in part.texts),
-            _distinct(each for part in known for each in part.pairs),
-            tuple(dict.fromkeys(each for part in known for each in part.statements)),
+        texts, pairs = (
+            tuple({each.bits.tobytes(): each for part in known for each in filters(part)}.values())
+            for filters in (attrgetter("texts"), attrgetter("pairs"))
         )
+        return cls(texts, pairs, tuple(dict.fromkeys(each for part in known for each in part.statements)))
 
     def save(self, folder: Path) -> None:
         """Write the filters into a model folder."""
@@ -223,10 +219,6 @@ def save_training_data(data: TrainingData | None, folder: Path) -> None:
     (folder / TRAINING_DATA).unlink(missing_ok=True)
     if data is not None:
         data.save(folder)
-
-
-def _distinct(filters: Iterable[BloomFilter]) -> tuple[BloomFilter, ...]:
-    return tuple({each.bits.tobytes(): each for each in filters}.values())
 
 
 def _any_contains(filters: Sequence[BloomFilter], hashes: Hashes) -> Mask:

@@ -16,7 +16,9 @@ import numpy as np
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.overlap.training_data import (
+from turnwise.corpus.storage.store import Store
+from turnwise.corpus.storage.writing import StoreWriter, derived_provenance, open_for_copy
+from turnwise.corpus.training_data import (
     DIALOGUES_PER_BLOCK,
     HashedDialogues,
     Hashes,
@@ -25,8 +27,6 @@ from turnwise.corpus.overlap.training_data import (
     hash_blocks,
     hash_dialogues,
 )
-from turnwise.corpus.storage.store import Store
-from turnwise.corpus.storage.writing import StoreWriter, derived_provenance, open_for_copy
 
 Item = TypeVar("Item")
 
