@@ -212,7 +212,7 @@ def write_rasa(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -
             examples.setdefault(str(turn.intent), []).append(_annotate(turn, counts))
     _require_some(counts)
     nlu = [{"intent": intent, "examples": _rasa_examples(texts)} for intent, texts in examples.items()]
-    style = {"sort_keys": False, "allow_unicode": True, "width": math.inf}
+    style: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": math.inf}
     with _new_file(out) as file:
         yaml.dump({"version": "3.1", "nlu": nlu}, file, Dumper=_RasaDumper, **style)
 

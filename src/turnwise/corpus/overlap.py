@@ -102,8 +102,9 @@ def decontaminate_store(
                 )
                 dropped[collection.name] += int((kept & shared).sum())
                 kept &= ~shared
-            for dialogue, flags in zip(block, np.split(kept, hashed.starts[1:]) if by_turn else kept, strict=True):
-                for piece in _split_dialogue(dialogue, flags) if by_turn else [dialogue] * int(flags):
+            kept_turns = kept if by_turn else np.repeat(kept, hashed.ends - hashed.starts + 1)
+            for dialogue, flags in zip(block, np.split(kept_turns, hashed.starts[1:]), strict=True):
+                for piece in _split_dialogue(dialogue, flags):
                     writer.write(piece)
             read["dialogues"] += len(block)
             read["utterances"] += len(hashed.texts)
