@@ -84,11 +84,9 @@ def test_long_legends_enlarge_the_chart() -> None:
     assert texts(root) == [cloud.name for cloud in clouds]
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 10, 40])
-def test_palette_has_distinct_colours(count: int) -> None:
-    colours = palette(count)
-    assert len(set(colours)) == count
-    assert all(len(colour) == 7 and int(colour[1:], 16) >= 0 for colour in colours)
+def test_palette_has_distinct_colours() -> None:
+    assert palette(0) == []
+    assert len(set(palette(40))) == 40
 
 
 def test_line_chart_leaves_out_points_that_are_not_finite() -> None:
@@ -177,8 +175,7 @@ def test_zero_is_on_the_vertical_axis(values: list[float], bottom: float) -> Non
     assert 0 in ticks
 
 
-@pytest.mark.parametrize("count", [2, 5, 12, 60])
-@pytest.mark.parametrize("letters", [1, 12, 80])
+@pytest.mark.parametrize(("count", "letters"), [(2, 80), (5, 1), (12, 12), (60, 1), (60, 80)])
 def test_tick_labels_do_not_overlap(count: int, letters: int) -> None:
     """Upright where they fit; else slanted, fewer where even those would overlap, and within the picture."""
     ticks = {float(place): "m" * letters for place in range(count)}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.corpus.storage import fingerprints as fingerprints_module
-from turnwise.corpus.storage.fingerprints import FingerprintBuckets, FingerprintIndex, text_fingerprint
+from turnwise.corpus.storage.fingerprints import FingerprintBuckets, FingerprintIndex
 
 #: Neighbours as well as numbers from everywhere: leading bits alike, 0 and the largest.
 NUMBERS = st.one_of(st.integers(0, 40), st.integers(2**64 - 40, 2**64 - 1), st.integers(0, 2**64 - 1))
@@ -42,12 +42,6 @@ def test_memory_per_fingerprint() -> None:
     starts = 8 * (1 << 16) + 32 * (1 << 16)  # a list of numbers, whatever the size
     assert taken - starts <= 24 * len(numbers)
     assert [index.index(number) for number in numbers] == list(range(len(numbers)))
-
-
-def test_different_texts_have_different_fingerprints() -> None:
-    texts = [f"text {number}" for number in range(2_000)]
-    assert len({text_fingerprint(text) for text in texts}) == len(texts)
-    assert all(0 <= text_fingerprint(text) < 2**64 for text in texts)
 
 
 @settings(deadline=None)

@@ -55,13 +55,6 @@ def test_pairs_do_not_cross_dialogues_or_skip_short_turns(tmp_path: Path) -> Non
     assert compute_corpus_stats(read_corpus(write_store(tmp_path / "store", dialogues))).dse_pairs == 3
 
 
-def test_case_and_surrounding_space_do_not_count(tmp_path: Path) -> None:
-    dialogues = [Dialogue(str(i), (Turn("user", text),)) for i, text in enumerate(["Yes.", "yes.", "YES. ", "no"])]
-    stats = compute_corpus_stats(read_corpus(write_store(tmp_path / "store", dialogues)))
-    assert stats.common == [("yes.", 3), ("no", 1)]
-    assert stats.top_1_percent_share == 0.75
-
-
 def test_frequency_curve_svg(tmp_path: Path) -> None:
     dialogues = [Dialogue(str(i), (Turn("user", f"text {i % 50}"),)) for i in range(500)]
     svg = frequency_curve_svg(compute_corpus_stats(read_corpus(write_store(tmp_path / "store", dialogues))))

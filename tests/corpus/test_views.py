@@ -5,12 +5,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.stores import write_store
 from tests.helpers.strategies import corpora
-from turnwise import Dialogue, Slot, Turn
+from turnwise import Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.storage import rows as rows_module
 from turnwise.corpus.storage.corpus import Corpus, read_corpus
@@ -63,32 +63,6 @@ def test_view_equals_a_plain_restatement(
                 assert len(parts) == 1 or len(turn.acts) == len(set(turn.acts))
                 values = [(slot.name, slot.value) for part in parts for slot in part.slots]
                 assert [(slot.name, turn.text[slot.start : slot.end]) for slot in turn.slots] == values
-
-
-@settings(deadline=None, max_examples=25)
-@given(corpora(8))
-def test_combining_is_idempotent(dialogues: list[Dialogue]) -> None:
-    """No two neighbours are of one speaker, and a store of what was read has nothing left to combine."""
-    with tempfile.TemporaryDirectory() as folder:
-        combined = list(stored(Path(folder) / "store", dialogues).prepare(combine_turns=True))
-        for dialogue in combined:
-            assert all(turn.speaker != after.speaker for turn, after in itertools.pairwise(dialogue.turns))
-        again = stored(Path(folder) / "again", combined)
-        assert list(again.prepare(combine_turns=True)) == combined
-        words = [word for dialogue in dialogues for turn in dialogue.turns for word in turn.text.split()]
-        assert [word for dialogue in combined for turn in dialogue.turns for word in turn.text.split()] == words
-
-
-def test_slots_move_with_combined_turns(tmp_path: Path) -> None:
-    texts = ("to Rome", "from Oslo", "at nine")
-    slots = [(Slot.from_text(text, "value", text.index(" ") + 1, len(text)),) for text in texts]
-    acts = [("inform", "greet"), ("inform",), ("ask",)]
-    intents = [None, "book", "change"]
-    turns = tuple(Turn("user", *parts) for parts in zip(texts, intents, acts, slots, strict=True))
-    (read,) = stored(tmp_path / "store", [Dialogue("d", turns)]).prepare(combine_turns=True)
-    (turn,) = read.turns
-    assert (turn.text, turn.intent, turn.acts) == ("to Rome from Oslo at nine", "book", ("inform", "greet", "ask"))
-    assert [turn.text[slot.start : slot.end] for slot in turn.slots] == ["Rome", "Oslo", "nine"]
 
 
 def test_views_of_views(tmp_path: Path) -> None:

@@ -86,24 +86,6 @@ def test_every_result_fits_its_template(dialogues: list[Dialogue], top: int, mos
     assert all(count <= most for count in counts.values())
 
 
-def test_template_with_two_intents_is_filled_for_each() -> None:
-    house = [
-        Dialogue("a", (switch("heater", "attic"), switch("radio", "attic", "praise"))),
-        Dialogue("b", (switch("radio", "cellar"),)),
-    ]
-    augmented = list(augment(house, EntityBook.from_corpus(house), top=2))
-    expected = [f"Turn on {device} in {room}." for device, room in product(("heater", "radio"), ("attic", "cellar"))]
-    for intent in ("switch_on", "praise"):
-        assert sorted(
-            turn.text for dialogue in augmented for turn in dialogue.turns if turn.intent == intent
-        ) == sorted(expected)
-
-
-def test_case_is_ignored() -> None:
-    house = [Dialogue(str(n), (switch(device, "attic"),)) for n, device in enumerate(["Heater", "heater", "heater"])]
-    assert texts(list(augment(house, EntityBook.from_corpus(house), top=5))) == ["Turn on Heater in attic."]
-
-
 def test_slot_without_values_leaves_the_original() -> None:
     assert texts(list(augment(HOUSE[:1], EntityBook(), top=3))) == ["Turn on heater in attic."]
 

@@ -108,17 +108,8 @@ def test_data_files_are_consistent() -> None:
         phrasings += [*intent.phrasings.values(), intent.confirm, intent.result]
     assert all(world.out_of_scope.values())
     phrasings += [tuple(request.phrasing for request in requests) for requests in world.out_of_scope.values()]
-    assert {name for group in phrasings for phrasing in group for name in phrasing.placeholders} <= fillable
-
-
-def test_every_slot_type_is_used() -> None:
-    world = load_world()
-    groups = [
-        phrasings
-        for intent in world.intents.values()
-        for phrasings in (*intent.phrasings.values(), intent.confirm, intent.result)
-    ]
-    assert {slot for group in groups for phrasing in group for slot in phrasing.placeholders} == set(world.slot_types)
+    used = {name for group in phrasings for phrasing in group for name in phrasing.placeholders}
+    assert set(world.slot_types) <= used <= fillable
 
 
 def test_no_wording_is_in_two_splits_or_two_intents() -> None:
@@ -169,10 +160,7 @@ def test_a_longer_sample_begins_with_the_shorter_one(seed: int, short: int, more
     longer = list(sample_dialogues(short + more, seed))
     assert list(sample_dialogues(short, seed)) == longer[:short]
     assert len(longer) == short + more
-
-
-def test_another_seed_gives_other_dialogues() -> None:
-    assert list(sample_dialogues(20, 1)) != list(sample_dialogues(20, 2))
+    assert not more or list(sample_dialogues(short + more, seed + 1)) != longer
 
 
 def test_ids_source_and_splits() -> None:
