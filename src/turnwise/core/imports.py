@@ -38,11 +38,7 @@ def explain_missing_packages() -> Iterator[None]:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Turn automatic garbage collection off for a while, for imports of large packages.
-
-    They create hundreds of thousands of objects, nearly all of which stay: collections find next to nothing, but take
-    a sixth of the time that it takes to import torch and transformers.
-    """
+    """Turn automatic garbage collection off: for imports of large packages, a sixth of whose time it takes in vain."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -53,10 +49,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def defer_package(name: str) -> None:
-    """Let a package's `__init__` run when one of the names that it defines is used, instead of at the first import.
-
-    For packages of which other packages import submodules only. Does nothing if it is imported already, or missing.
-    """
+    """Let the `__init__` of a package of which others import only submodules run when one of its names is used."""
     specification = None if name in sys.modules else importlib.util.find_spec(name)
     if specification is None or specification.loader is None:
         return

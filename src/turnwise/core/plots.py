@@ -127,11 +127,7 @@ def scatter_chart(clouds: Sequence[Cloud], title: str) -> str:
 
 @contextmanager
 def chart_style() -> Iterator[None]:
-    """Draw in the style of all charts.
-
-    Raises:
-        MissingPackageError: if matplotlib is not installed.
-    """
+    """Draw in the style of all charts; raise a MissingPackageError if matplotlib is not installed."""
     try:
         import matplotlib
     except ImportError:

@@ -101,10 +101,7 @@ def write_jsonl(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) 
 
 
 def write_messages(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
-    """Write chat-completion JSON Lines: the user's turns as 'user', the system's as 'assistant'.
-
-    Labels and splits are not written. A conversation without these roles cannot be written.
-    """
+    """Write chat-completion JSON Lines, without labels and splits; conversations need the roles user and system."""
     _write_lines((_to_messages(dialogue) for dialogue in _counted(dialogues, counts)), out, counts)
 
 

@@ -231,10 +231,7 @@ _REVEALING_STEPS = frozenset(("html", "markdown", "control-characters", "unicode
 
 
 def plan_steps(descriptions: Iterable[str]) -> list[str]:
-    """Return descriptions of single steps in the order in which they are to be applied.
-
-    `log` is replaced by its steps. `mask` moves behind the steps that can reveal personal data.
-    """
+    """Return single steps in the order to apply: `log` is replaced, `mask` moves behind what reveals personal data."""
     steps = [step for description in descriptions for step in (LOG_STEPS if description == LOG else [description])]
     start = max((place for place, step in enumerate(steps, 1) if step in _REVEALING_STEPS), default=0)
     too_early = [step for step in steps[:start] if is_mask(step)]

@@ -39,20 +39,11 @@ def augment(
     """Yield the utterances of a corpus, then its filled templates, each as a dialogue of one turn in split 'train'.
 
     A template is filled with every combination of the `top` most frequent values of its slots, or with a random sample
-    of `max_per_template` of them. A template with several intents is filled for each of them. Of utterances with the
-    same text (ignoring case and surrounding space) and intent the first is kept.
+    of `max_per_template` of them, once for each of its intents. Of utterances with the same text (ignoring case and
+    surrounding space) and intent the first is kept. Ids consist of the number of the template and intent, and either
+    the number of the combination or, for utterances of the corpus, 'original' and their number in the template.
 
-    Ids consist of the number of the template and intent, and either the number of the combination or, for utterances of
-    the corpus, 'original' and the number among the utterances of the template.
-
-    Args:
-        corpus: dialogues, read once; pass the training split only.
-        book: the values, of the same corpus.
-        top: number of values per slot.
-        max_per_template: maximum number of combinations per template.
-        seed: of the samples.
-        speaker: whose turns; None: everyone's.
-        table: collects the templates of the corpus.
+    The corpus is read once, and should be the training split that the book was made of; `table` collects its templates.
     """
     if top < 1 or max_per_template < 1:
         raise CorpusError(f"top and max_per_template must be at least 1, got {top} and {max_per_template}")
@@ -79,11 +70,7 @@ def augment(
 
 
 def sample_combinations(total: int, limit: int, generator: random.Random) -> Sequence[int]:
-    """Return the numbers below `total`, or a uniform sample of `limit` of them without replacement, in ascending order.
-
-    Floyd's algorithm: one draw per number, and nothing of size `total` is allocated, which may exceed any machine
-    integer.
-    """
+    """Return the numbers below `total`, or a uniform sample of `limit` of them, ascending, by Floyd's algorithm."""
     if total <= limit:
         return range(total)
     sample: set[int] = set()
@@ -113,10 +100,9 @@ def augment_store(
     speaker: str | None = USER,
     progress: Progress = silent,
 ) -> Store:
-    """Augment a split of a store (see `augment`) into another store.
+    """Augment a split of a store (see `augment`, `open_training_split`) into another one, which is replaced at the end.
 
-    The manifest says what it was made of and how; its `facts` are the statistics of TaDSE's Table 1. A previous store
-    at `out` is replaced once all is done. Without a `split`, 'train' is read, or everything if the store has no splits.
+    The manifest says what it was made of and how; its `facts` are the statistics of TaDSE's Table 1.
     """
     opened = open_for_copy(store, out)
     corpus = open_training_split(store, split)

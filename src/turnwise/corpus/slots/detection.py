@@ -23,10 +23,7 @@ _BATCH = 512
 def detect_slots(
     corpus: Iterable[Dialogue], detector: Detector, *, speaker: str | None = USER, replace_slots: bool = False
 ) -> Iterator[Dialogue]:
-    """Yield the dialogues with detected slots in every turn of a speaker (None: of all).
-
-    Raise a CorpusError if such a turn already has slots, unless they are to be replaced.
-    """
+    """Yield dialogues with detected slots in the turns of a speaker (None: of all); unasked, none are replaced."""
     dialogues = iter(corpus)
     while batch := list(islice(dialogues, _BATCH)):
         turns = list(iterate_turns(batch, speaker))
@@ -131,10 +128,7 @@ def _overlaps(slot: Slot, others: Sequence[Slot]) -> bool:
 
 
 def open_test_split(store: Path | str, learnt_from: Sequence[Path | str] = ()) -> Corpus:
-    """Open the part of a store that a detector is evaluated on: 'test', else 'valid', else everything without splits.
-
-    Raise a CorpusError if there are only other splits, or none and the detector has learnt from the store.
-    """
+    """Open what a detector is tested on: 'test', else 'valid', else a store without splits that it has not read."""
     opened = Store(store)
     splits = opened.splits()
     for split in ("test", "valid"):

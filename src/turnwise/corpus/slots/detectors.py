@@ -18,11 +18,7 @@ from turnwise.corpus.storage.corpus import Corpus
 
 
 class Detector(Protocol):
-    """Finds slots in texts.
-
-    It is stored as JSON and restored from it (`detector_from_json`): the templates of new texts are comparable with
-    those of old ones only if the same detector made both.
-    """
+    """Finds slots in texts; stored as JSON with what it made, as only templates of one detector are comparable."""
 
     def find(self, text: str) -> tuple[Slot, ...]:
         """Return the slots of a text, from left to right, without overlaps."""
@@ -179,12 +175,7 @@ class BuiltInDetector(Detector):
     """Finds the values of a gazetteer, and money, dates, times, ordinals and numbers by patterns.
 
     Of overlapping spans the longest is taken, of equally long ones the earliest, of equal ones the pattern's.
-
-    Attributes:
-        gazetteer: the values.
-        learnt_from: descriptions of the stores that the gazetteer was learnt from.
-        min_fraction: the fraction of its occurrences that had to be a slot for a value to be learnt.
-        min_count: how often it had to be a slot.
+    `learnt_from` describes the stores of the gazetteer, the other fields how it was learnt (see `Gazetteer.learn`).
     """
 
     KIND = "built-in"
@@ -244,11 +235,7 @@ _SPACY_BATCH = 256
 
 
 class SpacyDetector(Detector):
-    """Finds the named entities of a spaCy model; slots are named by entity labels.
-
-    Args:
-        model: an installed package such as TaDSE's 'en_core_web_lg', or the folder of a model.
-    """
+    """Finds the entities of a spaCy model, a package such as 'en_core_web_lg' or a folder; labels name the slots."""
 
     KIND = "spacy"
 

@@ -242,10 +242,7 @@ def require_slots(book: EntityBook, corpus: Corpus, speaker: str | None) -> None
 
 
 def open_training_split(store: Path | str, split: str | None = None) -> Corpus:
-    """Open the part of a store that templates and values are taken from: `split`, else 'train'.
-
-    A store without splits is read completely. A test split is never read unless requested.
-    """
+    """Open the part of a store that templates are taken from: `split`, else 'train', or all without any splits."""
     opened = Store(store)
     if split is None and (splits := opened.splits()):
         split = "train"

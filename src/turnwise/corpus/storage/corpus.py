@@ -122,9 +122,7 @@ class Corpus:
     def prepare(self, combine_turns: bool = False, min_turns: int = 1) -> "Corpus":
         """Return a view with consecutive turns of one speaker combined, and without dialogues of few turns.
 
-        Texts are joined by a space, slots move with them, acts are kept without duplicates, and the first intent stays.
-        The conditions of this corpus still hold; turns are counted after they are combined, whichever was requested
-        first. Raise a CorpusError if no dialogue is left.
+        The conditions of this corpus still hold; turns are counted after they are combined.
         """
         conditions = (self.combine_turns or combine_turns, max(self.min_turns, min_turns))
         if conditions == (self.combine_turns, self.min_turns):

@@ -28,10 +28,7 @@ def text_fingerprint(text: str) -> int:
 
 
 class FingerprintIndex:
-    """Fingerprints numbered from 0 in the order of their first appearance, in about 20 bytes each.
-
-    A dictionary takes more than 100. Here it holds the recent fingerprints only; the others are in a sorted array.
-    """
+    """Fingerprints numbered from 0 by first appearance, in 20 bytes each, where a dictionary takes more than 100."""
 
     def __init__(self) -> None:
         self._recent: dict[int, int] = {}

@@ -26,10 +26,7 @@ FILE_GROUPS = 64
 
 
 class StoreWriter:
-    """Writes a store as a stream; nothing of it is visible before `commit`.
-
-    Use it as a context manager: without a commit, the previous store stays as it was.
-    """
+    """Writes a store as a stream; nothing of it is visible before `commit`, without which the previous store stays."""
 
     def __init__(self, folder: Path):
         if folder.exists() and not folder.is_dir():

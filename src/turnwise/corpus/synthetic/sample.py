@@ -229,11 +229,7 @@ def _responses(
 
 
 def inference_examples(count: int, seed: int) -> Iterator[ConsistencyExample]:
-    """Yield conversations that end in a consistent or, every second time, a contradictory statement.
-
-    Both kinds of contradiction are equally frequent, and consistent examples end at the same kinds of turns, so that
-    neither length nor position reveals the label.
-    """
+    """Yield conversations that end in a consistent or, every second time, a contradictory statement."""
     for index in range(count):
         rng = Random(f"turnwise:inference:{seed}:{index}")
         consistent = index % 2 == 0
@@ -261,11 +257,7 @@ def text_pairs(seed: int) -> Iterator[RequestPair]:
 
 
 def text_triplets(seed: int) -> Iterator[RequestTriplet]:
-    """Yield distinct requests with a paraphrase that keeps every value and one that changes a value.
-
-    Both paraphrases are made in the same way, from another phrasing or, if there is none, with an opener, so that only
-    the value distinguishes them.
-    """
+    """Yield distinct requests with two paraphrases made alike: one keeps every value, one changes a value."""
     seen: set[str] = set()
     for sampler in _samplers("triplets", seed):
         triplets = (triplet for _ in range(_MAX_ATTEMPTS) if (triplet := sampler.triplet()) is not None)
