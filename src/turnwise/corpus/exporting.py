@@ -16,7 +16,7 @@ from typing import IO, Any, Literal
 
 import yaml
 
-from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Slot, Turn
+from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.core.files import csv_text, replacing
 from turnwise.corpus.readers.jsonl import to_json
@@ -242,7 +242,11 @@ def _rasa_examples(texts: list[str]) -> Any:
 
 def _annotate(turn: Turn, counts: ExportCounts) -> str:
     """Return the text of a turn with its slots as entities: 'to [Oslo](city)'."""
-    slots = [slot for slot in non_overlapping_slots(turn) if _can_annotate(turn, slot)]
+    slots = [
+        slot
+        for slot in (non_overlapping_slots(turn) if set("[]").isdisjoint(turn.text) else ())
+        if slot.value.strip() and set("[]{}").isdisjoint(slot.name)
+    ]
     if left_out := len(turn.slots) - len(slots):
         counts.left_out["slots that Rasa cannot annotate"] += left_out
     pieces, position = [], 0
@@ -251,10 +255,6 @@ def _annotate(turn: Turn, counts: ExportCounts) -> str:
         pieces.append(f"{turn.text[position : slot.start]}[{slot.value}]{entity}")
         position = slot.end
     return "".join([*pieces, turn.text[position:]])
-
-
-def _can_annotate(turn: Turn, slot: Slot) -> bool:
-    return bool(slot.value.strip()) and set("[]").isdisjoint(turn.text) and set("[]{}").isdisjoint(slot.name)
 
 
 def _labelled_turns(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iterator[tuple[Turn, str | None]]:

@@ -67,10 +67,6 @@ def _control_character_edits(text: str) -> list[Edit]:
     return [(match.start(), match.end(), " " if match[0].isspace() else "") for match in runs]
 
 
-def _url_edits(text: str) -> list[Edit]:
-    return [(start, end, "[URL]") for start, end in FINDERS["url"](text)]
-
-
 def _truncate_texts(words: int) -> Clean:
     too_long = re.compile(rf"(?:\S+\s+){{{words - 1}}}\S+(?=\s+\S)")
 
@@ -203,7 +199,7 @@ _TEXT_EDITS: dict[str, Callable[[str], list[Edit]]] = {
     "html": html_edits,
     "markdown": markdown_edits,
     "email-quotes": email_quote_edits,
-    "urls": _url_edits,
+    "urls": lambda text: [(start, end, "[URL]") for start, end in FINDERS["url"](text)],
     "unicode": _unicode_edits,
     "control-characters": _control_character_edits,
 }

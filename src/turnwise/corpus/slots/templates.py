@@ -105,10 +105,6 @@ class TemplateUse(NamedTuple):
     source: str | None
 
 
-#: Templates in memory before they are written to the database.
-_BUFFERED_TEMPLATES = 10_000
-
-
 class TemplateTable:
     """The distinct templates of a corpus; one that is used with several intents has an entry for each.
 
@@ -127,7 +123,6 @@ class TemplateTable:
             " speaker TEXT, source TEXT)"
         )
         self._database.create_function("times", 1, self._times.__getitem__)
-        self._buffer: list[tuple[int, str, str, str, str | None, str, str | None]] = []
 
     @classmethod
     def from_corpus(cls, corpus: Iterable[Dialogue], speaker: str | None = None) -> "TemplateTable":
@@ -147,18 +142,12 @@ class TemplateTable:
             self._times.append(0)
             self._distinct.add(text_fingerprint(content))
             if template is not None:
-                pieces, names = json.dumps(template.pieces), json.dumps(template.names)
-                text = template.text(names=True)
-                self._buffer.append((number, pieces, names, text, turn.intent, turn.speaker, source))
-                if len(self._buffer) >= _BUFFERED_TEMPLATES:
-                    self._flush()
+                parts = json.dumps(template.pieces), json.dumps(template.names), template.text(names=True)
+                row = (number, *parts, turn.intent, turn.speaker, source)
+                self._database.execute("INSERT INTO template VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         self._times[number] += 1
         self.utterances += 1
         return number, self._times[number]
-
-    def _flush(self) -> None:
-        self._database.executemany("INSERT INTO template VALUES (?, ?, ?, ?, ?, ?, ?)", self._buffer)
-        self._buffer.clear()
 
     def __len__(self) -> int:
         """Return the number of distinct templates, whatever their intents."""
@@ -166,14 +155,12 @@ class TemplateTable:
 
     def with_slots(self) -> Iterator[TemplateUse]:
         """Yield the templates that have slots with their intents, in order of first appearance."""
-        self._flush()
         query = "SELECT number, pieces, names, intent, speaker, source FROM template ORDER BY number"
         for number, pieces, names, intent, speaker, source in self._database.execute(query):
             yield TemplateUse(number, _load_template(pieces, names), intent, speaker, source)
 
     def most_common(self, k: int) -> list[tuple[Template, int]]:
         """Return the `k` most frequent templates with slots and their counts; ties in alphabetical order."""
-        self._flush()
         query = (
             "SELECT pieces, names, SUM(times(number)) AS total FROM template GROUP BY pieces, names"
             " ORDER BY total DESC, text, MIN(number) LIMIT ?"

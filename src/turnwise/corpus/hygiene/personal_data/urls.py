@@ -119,17 +119,14 @@ def _has_secret_path(parts: SplitResult) -> bool:
             if _is_random(segment, _MEDIUM if announced else _LONG):
                 return True
             hinted = shared or _SECRET_PATH.match(segment)  # such as '/private-1a2b…'
-            if hinted and _is_very_random(re.sub(r"\.\w{1,5}$", "", segment).rpartition("-")[2]):
+            last = re.sub(r"\.\w{1,5}$", "", segment).rpartition("-")[2]
+            # digits, small and capital letters alternate often, unlike in 'win11x64'
+            if hinted and len(re.findall(r"[a-z]+|[A-Z]+|\d+", last)) > 4 and _is_random(last, _MEDIUM):
                 return True
         announced = announced or bool(_SECRET_PATH.search(segment))
         shared = shared or bool(_SHARE_PATH.search(segment))
         public = segment.casefold() in _PUBLIC_PATH
     return False
-
-
-def _is_very_random(value: str) -> bool:
-    """Return whether digits, small and capital letters alternate often, unlike in 'win11x64'."""
-    return len(re.findall(r"[a-z]+|[A-Z]+|\d+", value)) > 4 and _is_random(value, _MEDIUM)
 
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
