@@ -160,10 +160,7 @@ class TrainingData:
 
     def digest(self) -> str:
         """Return a hash of the filters."""
-        digest = hashlib.sha256()
-        for part in (*self.texts, *self.pairs):
-            digest.update(part.bits.tobytes())
-        return digest.hexdigest()
+        return hashlib.sha256(b"".join(part.bits.tobytes() for part in (*self.texts, *self.pairs))).hexdigest()
 
     def has_texts(self, hashes: Hashes) -> Mask:
         """Return which texts, by their hashes, were in the training data."""

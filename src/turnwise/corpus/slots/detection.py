@@ -33,15 +33,12 @@ def detect_slots(
                     f"dialogue {dialogue.id} already has slots ({turn.slots[0].name} in {turn.text!r}): "
                     "replace them by detected ones with --replace"
                 )
-        detected = iter(detector.find_all([turn.text for _, turn in turns]))
+        found = iter(detector.find_all([turn.text for _, turn in turns]))
         for dialogue in batch:
-            yield replace(
-                dialogue,
-                turns=tuple(
-                    replace(turn, slots=next(detected)) if speaker in (None, turn.speaker) else turn
-                    for turn in dialogue.turns
-                ),
+            changed = (
+                replace(turn, slots=next(found)) if speaker in (None, turn.speaker) else turn for turn in dialogue.turns
             )
+            yield replace(dialogue, turns=tuple(changed))
 
 
 def detect_store(

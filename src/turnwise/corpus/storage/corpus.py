@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -33,10 +33,11 @@ def _join(first: Turn, second: Turn) -> Turn:
     return Turn(first.speaker, text, first.intent or second.intent, acts, slots)
 
 
+@dataclass(eq=False)
 class Corpus:
     """One or several stores, read as one, in the given order; ids are unique within a store.
 
-    Args:
+    Attributes:
         stores: the stores.
         splits: the splits to read; None: all dialogues. Stores without splits are read completely if another one has
             these splits.
@@ -46,28 +47,23 @@ class Corpus:
         min_turns: dialogues of fewer turns are left out; counted after turns are combined.
     """
 
-    def __init__(
-        self,
-        stores: Sequence[Store],
-        splits: Sequence[str] | None = None,
-        fraction: float = 1.0,
-        combine_turns: bool = False,
-        min_turns: int = 1,
-    ):
-        if not stores:
+    stores: Sequence[Store]
+    splits: Sequence[str] | None = None
+    fraction: float = 1.0
+    combine_turns: bool = False
+    min_turns: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.stores:
             raise CorpusError("name at least one store")
-        self.stores = tuple(stores)
-        self.splits = None if splits is None else tuple(splits)
-        self.fraction = fraction
-        self.combine_turns = combine_turns
-        self.min_turns = min_turns
         self._unsplit: set[Path] = set()
-        if splits is not None:
+        if self.splits is not None:
+            self.splits = tuple(self.splits)
             found = {store.folder: store.splits() for store in self.stores}
             names = sorted(set().union(*found.values()))
-            if not set(names) & set(splits):
+            if not set(names) & set(self.splits):
                 known = f"choose from {', '.join(names)}" if names else "the stores have no splits; leave the split out"
-                raise CorpusError(f"no dialogue is in split {' or '.join(splits)}: {known}")
+                raise CorpusError(f"no dialogue is in split {' or '.join(self.splits)}: {known}")
             self._unsplit = {folder for folder, known_splits in found.items() if not known_splits}
 
     def __len__(self) -> int:
@@ -114,7 +110,7 @@ class Corpus:
         """Return a view of a fraction of the dialogues; raise a CorpusError if none is left."""
         if fraction == 1:
             return self
-        view = Corpus(self.stores, self.splits, self.fraction * fraction, self.combine_turns, self.min_turns)
+        view = replace(self, fraction=self.fraction * fraction)
         if not len(view):
             raise CorpusError(f"a fraction of {fraction:g} of {len(self)} dialogues is none: use a larger one")
         return view
@@ -124,10 +120,11 @@ class Corpus:
 
         The conditions of this corpus still hold; turns are counted after they are combined.
         """
-        conditions = (self.combine_turns or combine_turns, max(self.min_turns, min_turns))
-        if conditions == (self.combine_turns, self.min_turns):
+        if combine_turns <= self.combine_turns and min_turns <= self.min_turns:
             return self
-        view = Corpus(self.stores, self.splits, self.fraction, *conditions)
+        view = replace(
+            self, combine_turns=self.combine_turns or combine_turns, min_turns=max(self.min_turns, min_turns)
+        )
         if not len(view):
             combined = ", once consecutive turns of one speaker are combined" if view.combine_turns else ""
             raise CorpusError(

@@ -68,8 +68,8 @@ class Store:
 
     def speakers(self) -> set[str]:
         """Return the speakers of the turns."""
-        columns = (batch.column("speakers").flatten() for batch in self.batches(["speakers"]))
-        return {name for column in columns for name in column.unique().to_pylist()}
+        batches = self.batches(["speakers"])
+        return {name for batch in batches for name in batch.column("speakers").flatten().unique().to_pylist()}
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows as Arrow record batches, with all columns or some: for counting without creating objects."""

@@ -49,9 +49,6 @@ OUT_OF_SCOPE_UTTERANCES = {"train": 50, "valid": 50, "test": 250}
 #: The minimum number of dialogues for the response set, so that there are enough negatives.
 RESPONSE_DIALOGUES = 200
 
-#: Inference examples of all splits together.
-INFERENCE_EXAMPLES = 2_000
-
 #: Pairs of each kind, and triplets, per intent.
 _PAIRS_PER_INTENT = {"train": 9, "valid": 2, "test": 3}
 #: Attempts without a new text after which the phrasings are considered exhausted.
@@ -377,7 +374,7 @@ def write_sample(out: Path, dialogues: int, seed: int, progress: Progress = sile
     data_sets = (
         ("intents", "jsonl", _json_lines(labelled_utterances(seed))),
         ("responses", "txt", responses),
-        ("inference", "jsonl", _json_lines(inference_examples(INFERENCE_EXAMPLES, seed))),
+        ("inference", "jsonl", _json_lines(inference_examples(2_000, seed))),
         ("pairs", "jsonl", _json_lines(text_pairs(seed))),
         ("triplets", "jsonl", _json_lines(text_triplets(seed))),
     )
@@ -388,14 +385,13 @@ def write_sample(out: Path, dialogues: int, seed: int, progress: Progress = sile
 
 
 def _json_lines(examples: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """Yield the split of each example, and the rest of it as JSON."""
     for example in examples:
         record = asdict(example)
         yield record.pop("split"), json.dumps(record, ensure_ascii=False)
 
 
 def _write_splits(folder: Path, suffix: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Write rows to one file per split; a file is renamed once it is complete."""
+    """Write rows, each with its split, to one file per split; a file is renamed once it is complete."""
     folder.mkdir(exist_ok=True)
     names = {split: folder / f"{split}.{suffix}" for split in SPLITS}
     with ExitStack() as stack:
