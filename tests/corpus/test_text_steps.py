@@ -42,9 +42,16 @@ def test_urls() -> None:
     assert clean("urls", "mail anna@mail.example, file.name") == "mail anna@mail.example, file.name"
 
 
-@pytest.mark.parametrize("text", ["> all of it\n> is quoted", "-----Original Message-----\nFrom: Ben\nhello"])
-def test_message_that_is_only_a_quote_stays_and_is_counted(text: str) -> None:
-    step = make_step("email-quotes")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("email-quotes", "> all of it\n> is quoted"),
+        ("email-quotes", "-----Original Message-----\nFrom: Ben\nhello"),
+        ("control-characters", "\u200b"),
+    ],
+)
+def test_message_of_which_nothing_would_remain_stays_and_is_counted(name: str, text: str) -> None:
+    step = make_step(name)
     (cleaned,) = step([Dialogue("d", (Turn("user", text),))])
     assert cleaned.turns[0].text == text
     assert step.changes == {LEFT_AS_IS: 1}
@@ -98,6 +105,9 @@ def test_no_text_raises_becomes_empty_or_gets_invalid_slots(step: str, text: str
         ("markdown", "- fly to **Rome**", "Rome", ("Rome", 7)),
         ("markdown", "see [the map](https://maps.example/rome) of Rome", "of Rome", ("of Rome", 12)),
         ("urls", "see https://maps.example/rome for Rome", "Rome", ("Rome", 14)),
+        ("unicode", "cafe\u0301 in Oslo", "cafe\u0301", ("café", 0)),
+        ("unicode", "cafe\u0301 in Oslo", "Oslo", ("Oslo", 8)),
+        ("mask", "mail bob@x.example please", "bob@x.example", ("[EMAIL]", 5)),
         ("email-quotes", "> where to?\nfly to Rome", "Rome", ("Rome", 7)),
     ],
 )

@@ -25,25 +25,15 @@ _HEADER = """\
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project and its settings.
-
-    Attributes:
-        folder: the project's folder.
-        model: the encoder of all parts.
-        reranker: the re-ranker that `turnwise serve` uses; None: none.
-        reader: how logs are read: a reader of `turnwise corpus list`, or 'auto'.
-        options: of the reader, as `key=value`.
-        steps: hygiene steps.
-        regions: countries of phone numbers to mask.
-    """
+    """A project and its settings."""
 
     folder: Path
-    model: str = DEFAULT_ENCODER
-    reranker: str | None = None
-    reader: str = "auto"
-    options: tuple[str, ...] = ()
-    steps: tuple[str, ...] = ("log",)
-    regions: tuple[str, ...] = ()
+    model: str = DEFAULT_ENCODER  # of all parts
+    reranker: str | None = None  # that `turnwise serve` uses
+    reader: str = "auto"  # of logs: one of `turnwise corpus list`, or 'auto'
+    options: tuple[str, ...] = ()  # of the reader, as `key=value`
+    steps: tuple[str, ...] = ("log",)  # of hygiene
+    regions: tuple[str, ...] = ()  # countries of phone numbers to mask
 
     def part(self, name: Part) -> Path:
         """Return the folder of a part, whether or not it exists."""

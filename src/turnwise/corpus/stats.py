@@ -32,6 +32,8 @@ LENGTHS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 100)
 
 MOST_COMMON = 10
 
+Integers = npt.NDArray[np.int64]
+
 #: Points of the frequency curve: percent of the distinct utterances, most frequent first.
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
 
@@ -100,18 +102,18 @@ def compute_corpus_stats(corpus: Corpus, progress: Progress = silent) -> CorpusS
                 lengths += np.bincount(np.searchsorted(LENGTHS, sizes), minlength=len(lengths))
                 pairs += _count_dse_pairs(sizes, batch.column("texts").offsets.to_numpy())
         counters["splits"]["none"] = dialogues - counters["splits"].total()
-        frequencies = _TextFrequencies.from_hashes(hashes)
-        curve = frequencies.curve()
+        times, texts_of = _count_frequencies(hashes)
+        curve = _frequency_curve(times, texts_of)
         bins = ["1", *(f"{low + 1}-{high}" if low + 1 < high else str(high) for low, high in pairwise(LENGTHS))]
         return CorpusStats(
             dialogues=dialogues,
             utterances=len(hashes),
             words=words,
             turn_lengths=dict(zip([*bins, f"over {LENGTHS[-1]}"], lengths.tolist(), strict=True)),
-            distinct_utterances=int(frequencies.texts.sum()),
+            distinct_utterances=int(texts_of.sum()),
             top_1_percent_share=dict(curve)[1] / 100,
             frequency_curve=curve,
-            common=_most_common(corpus, hashes, frequencies),
+            common=_most_common(corpus, hashes, times, texts_of),
             dse_pairs=pairs,
             **{name: dict((+counter).most_common()) for name, counter in counters.items()},
         )
@@ -131,39 +133,34 @@ def _count_dse_pairs(sizes: npt.NDArray[np.int64], offsets: npt.NDArray[np.int32
     return int(both_long.sum())
 
 
-@dataclass(frozen=True, slots=True)
-class _TextFrequencies:
-    """Frequencies (`times`) in descending order, and the number of distinct texts of each."""
-
-    times: npt.NDArray[np.int64]
-    texts: npt.NDArray[np.int64]
-
-    @classmethod
-    def from_hashes(cls, hashes: FingerprintBuckets) -> "_TextFrequencies":
-        texts: Counter[int] = Counter()
-        for bucket, _ in hashes:
-            times, numbers = np.unique(np.unique(bucket, return_counts=True)[1], return_counts=True)
-            texts.update(dict(zip(times.tolist(), numbers.tolist(), strict=True)))
-        order = sorted(texts, reverse=True)
-        return cls(np.array(order, np.int64), np.array([texts[times] for times in order], np.int64))
-
-    def curve(self) -> list[tuple[float, float]]:
-        """Return (percent of distinct texts, percent of turns) points; each takes at least one text."""
-        distinct, total = int(self.texts.sum()), max(1, int(self.texts @ self.times))
-        points = []
-        for percent in CURVE:
-            count = max(1, round(distinct * percent / 100))
-            taken = np.minimum(self.texts, np.maximum(0, count - (np.cumsum(self.texts) - self.texts)))
-            points.append((float(percent), int(taken @ self.times) / total * 100))
-        return points
+def _count_frequencies(hashes: FingerprintBuckets) -> tuple[Integers, Integers]:
+    """Return the frequencies in descending order, and the number of distinct texts of each."""
+    texts: Counter[int] = Counter()
+    for bucket, _ in hashes:
+        times, numbers = np.unique(np.unique(bucket, return_counts=True)[1], return_counts=True)
+        texts.update(dict(zip(times.tolist(), numbers.tolist(), strict=True)))
+    order = sorted(texts, reverse=True)
+    return np.array(order, np.int64), np.array([texts[times] for times in order], np.int64)
 
 
-def _most_common(corpus: Corpus, hashes: FingerprintBuckets, frequencies: _TextFrequencies) -> list[tuple[str, int]]:
+def _frequency_curve(times: Integers, texts: Integers) -> list[tuple[float, float]]:
+    """Return (percent of distinct texts, percent of turns) points; each takes at least one text."""
+    points = []
+    for percent in CURVE:
+        count = max(1, round(int(texts.sum()) * percent / 100))
+        taken = np.minimum(texts, np.maximum(0, count - (np.cumsum(texts) - texts)))
+        points.append((float(percent), int(taken @ times) / max(1, int(texts @ times)) * 100))
+    return points
+
+
+def _most_common(
+    corpus: Corpus, hashes: FingerprintBuckets, frequencies: Integers, texts_of: Integers
+) -> list[tuple[str, int]]:
     """Return the most common texts and their counts; equally common ones in alphabetical order."""
     if not len(hashes):
         return []
-    last = int(np.searchsorted(np.cumsum(frequencies.texts), MOST_COMMON))
-    threshold = int(frequencies.times[min(last, len(frequencies.times) - 1)])
+    last = int(np.searchsorted(np.cumsum(texts_of), MOST_COMMON))
+    threshold = int(frequencies[min(last, len(frequencies) - 1)])
     parts = []  # the hashes that occur at least twice and often enough, and their counts
     for bucket, _ in hashes:
         distinct, numbers = np.unique(bucket, return_counts=True)

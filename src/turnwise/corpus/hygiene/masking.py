@@ -33,23 +33,14 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    r"""What is masked, and how.
-
-    Attributes:
-        kinds: the kinds of `KINDS` to mask.
-        regions: countries of national phone numbers, as ISO codes; none: `personal_data.phones.DEFAULT_REGIONS`.
-        patterns: further kinds by regular expressions, such as {"order": r"\b[A-Z]{2}\d{6}\b"}.
-        lists: further kinds by lists of texts, such as {"name": ["Anna Schmidt"]}, matched as whole words in any case.
-        recogniser: a named-entity recogniser; its labels become kinds.
-        pseudonyms: number what is masked within a dialogue: `[NAME_1]`, the same for the same text.
-    """
+    """What is masked, and how."""
 
     kinds: Sequence[str] = KINDS
-    regions: Sequence[str] = ()
-    patterns: Mapping[str, str] = field(default_factory=dict)
-    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    recogniser: EntityRecogniser | None = None
-    pseudonyms: bool = False
+    regions: Sequence[str] = ()  # countries of national phone numbers, as ISO codes; none: `phones.DEFAULT_REGIONS`
+    patterns: Mapping[str, str] = field(default_factory=dict)  # further kinds by regular expressions
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)  # further kinds by words, matched in any case
+    recogniser: EntityRecogniser | None = None  # its labels become kinds
+    pseudonyms: bool = False  # number what is masked within a dialogue: `[NAME_1]`, the same for the same text
 
 
 class Masker:

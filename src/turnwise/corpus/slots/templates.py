@@ -39,14 +39,9 @@ def non_overlapping_slots(turn: Turn) -> tuple[Slot, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """An utterance without the values of its slots.
+    """An utterance without the values of its slots, whose names are given from left to right."""
 
-    Attributes:
-        pieces: the texts before, between and after the slots: one more than there are slots, possibly empty.
-        names: of the slots, from left to right.
-    """
-
-    pieces: tuple[str, ...]
+    pieces: tuple[str, ...]  # the texts before, between and after the slots, possibly empty
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:

@@ -37,21 +37,15 @@ def _join(first: Turn, second: Turn) -> Turn:
 class Corpus:
     """One or several stores, read as one, in the given order; ids are unique within a store.
 
-    Attributes:
-        stores: the stores.
-        splits: the splits to read; None: all dialogues. Stores without splits are read completely if another one has
-            these splits.
-        fraction: the fraction of those dialogues to read, selected by a hash of their ids: a smaller one is a subset of
-            a larger one.
-        combine_turns: whether consecutive turns of one speaker are read as one turn.
-        min_turns: dialogues of fewer turns are left out; counted after turns are combined.
+    Stores without splits are read completely if another one has the splits to read. A fraction is selected by a hash of
+    the ids: a smaller one is a subset of a larger one.
     """
 
     stores: Sequence[Store]
-    splits: Sequence[str] | None = None
-    fraction: float = 1.0
-    combine_turns: bool = False
-    min_turns: int = 1
+    splits: Sequence[str] | None = None  # None: all dialogues
+    fraction: float = 1.0  # of those dialogues
+    combine_turns: bool = False  # whether consecutive turns of one speaker are read as one turn
+    min_turns: int = 1  # dialogues of fewer turns are left out; counted after turns are combined
 
     def __post_init__(self) -> None:
         if not self.stores:

@@ -46,14 +46,10 @@ class _Goal:
 
 
 class SampleConversation:
-    """A conversation, generated completely on construction.
+    """A conversation, generated completely on construction, with the phrasings of a split for the user.
 
-    Args:
-        rng: source of all randomness.
-        split: which phrasings the user uses.
-        probe: one of `CONTRADICTIONS`: the first request leads to a statement that can be contradicted in this way,
-            at the index `statement`.
-        contradict: whether it is.
+    With a probe, one of `CONTRADICTIONS`, the first request leads to a statement that can be contradicted in this way,
+    at the index `statement`; `contradict` says whether it is.
     """
 
     def __init__(self, rng: Random, split: str, probe: str | None = None, contradict: bool = False) -> None:

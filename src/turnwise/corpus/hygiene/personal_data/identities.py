@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from turnwise.corpus.hygiene.personal_data.context import (
     Span,
@@ -126,26 +126,20 @@ class _NationalNumber(NamedTuple):
     word: str  # which word must be near
 
 
-def _compile(country: dict[str, Any], number: dict[str, Any]) -> _NationalNumber:
-    """Return an entry of `national_ids.yaml`; its comments explain the fields."""
-    check = number.get("check")
-    word = number.get("word", "any" if check else "own")
-    words = number.get("words", []) + country["words"] + (load_words("national_id") if word != "own" else [])
-    pattern = number["pattern"].replace("[ -]", r"[ .\-]")
-    return _NationalNumber(
-        re.compile(
-            rf"(?<![\w.,-])(?<!\d/)(?<!\d{{3}} )(?:{pattern})(?![\w/-]|[.,]\d| \d{{3}})", re.IGNORECASE | re.ASCII
-        ),
-        check,
-        compile_words(words),
-        word,
-    )
-
-
 @cache
-def _load_numbers() -> tuple[_NationalNumber, ...]:
-    countries = load_data("national_ids.yaml").values()
-    return tuple(_compile(country, number) for country in countries for number in country["numbers"])
+def _load_numbers() -> list[_NationalNumber]:
+    """Return the entries of `national_ids.yaml`; its comments explain the fields."""
+    numbers = []
+    for country in load_data("national_ids.yaml").values():
+        for number in country["numbers"]:
+            check = number.get("check")
+            word = number.get("word", "any" if check else "own")
+            words = number.get("words", []) + country["words"] + (load_words("national_id") if word != "own" else [])
+            digits = number["pattern"].replace("[ -]", r"[ .\-]")
+            pattern = rf"(?<![\w.,-])(?<!\d/)(?<!\d{{3}} )(?:{digits})(?![\w/-]|[.,]\d| \d{{3}})"
+            compiled = re.compile(pattern, re.IGNORECASE | re.ASCII)
+            numbers.append(_NationalNumber(compiled, check, compile_words(words), word))
+    return numbers
 
 
 def find_national_ids(text: str) -> Iterator[Span]:
@@ -154,16 +148,9 @@ def find_national_ids(text: str) -> Iterator[Span]:
         return
     for number in _load_numbers():
         for match in number.pattern.finditer(text):
-            if _is_named(text, match.span(), number) and (
-                number.check is None or is_valid(number.check, re.sub(r"[ .]", "", match[0]))
-            ):
+            if number.word not in ("ignored", "no") and not is_near(number.words, text, *match.span(), after=_AFTER):
+                continue
+            if number.word != "ignored" and has_other_label(text, match.start(), number.words):
+                continue
+            if number.check is None or is_valid(number.check, re.sub(r"[ .]", "", match[0])):
                 yield match.span()
-
-
-def _is_named(text: str, span: Span, number: _NationalNumber) -> bool:
-    """Return whether the words near a number do not speak against it, and for it if that is needed."""
-    if number.word == "ignored":
-        return True
-    if number.word != "no" and not is_near(number.words, text, *span, after=_AFTER):
-        return False
-    return not has_other_label(text, span[0], number.words)
