@@ -137,8 +137,7 @@ def _check_string(value: object, name: str) -> None:
         raise ValueError(f"{name} contains half a character (a lone surrogate) at offset {error.start}") from None
 
 
-#: A conversation as users pass it, newest turn last.
-Conversation = Dialogue | Sequence[Turn] | Sequence[str]
+Conversation = Dialogue | Sequence[Turn] | Sequence[str]  # a conversation as users pass it, newest turn last
 
 #: An input of an encoder: turns, or a text without any word, which cannot be a turn.
 EncoderInput = tuple[Turn, ...] | str

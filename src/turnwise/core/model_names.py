@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-#: all-MiniLM-L6-v2, which recipes, suites and benchmarks start from.
-MINILM = "minilm"
-
+MINILM = "minilm"  # all-MiniLM-L6-v2, which recipes, suites and benchmarks start from
 #: The models of the package `turnwise-weights`: an encoder and a re-ranker.
 TURNWISE_SMALL = "turnwise-small"
 TURNWISE_RERANKER = "turnwise-reranker"
@@ -15,8 +13,7 @@ TURNWISE_SMALL_INT8 = "turnwise-small-int8"
 #: All names that need no folder and no download.
 PACKAGED_MODELS = (TURNWISE_SMALL, TURNWISE_SMALL_INT8, TURNWISE_RERANKER, MINILM)
 
-#: The encoder of every command and class that is not given one.
-DEFAULT_ENCODER = TURNWISE_SMALL
+DEFAULT_ENCODER = TURNWISE_SMALL  # the encoder of every command and class that is not given one
 
 
 def is_packaged(name: str | Path) -> bool:

@@ -11,11 +11,8 @@ from turnwise.core.errors import ProjectError, did_you_mean
 from turnwise.core.files import write_atomic
 from turnwise.core.model_names import DEFAULT_ENCODER
 
-#: The file that describes a project.
-DESCRIPTION = "turnwise.yaml"
-
-#: The folders of a project.
-Part = Literal["store", "map", "responses", "conversations", "intents"]
+DESCRIPTION = "turnwise.yaml"  # the file that describes a project
+Part = Literal["store", "map", "responses", "conversations", "intents"]  # the folders of a project
 
 _HEADER = """\
 # A turnwise project. Inside this folder, commands such as `turnwise serve`, `turnwise map` and `turnwise intents fit`

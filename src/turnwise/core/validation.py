@@ -8,15 +8,12 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from turnwise.core.errors import RecipeError, did_you_mean
 
-#: Of classes whose keys are fixed.
-STRICT = ConfigDict(extra="forbid")
+STRICT = ConfigDict(extra="forbid")  # of classes whose keys are fixed
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-#: A proportion, 0 and 1 included.
-Fraction = Annotated[float, Field(ge=0, le=1)]
-#: A proportion below 1, such as a dropout rate.
-Rate = Annotated[float, Field(ge=0, lt=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]  # a proportion, 0 and 1 included
+Rate = Annotated[float, Field(ge=0, lt=1)]  # a proportion below 1, such as a dropout rate
 PositiveInt = Annotated[int, Field(ge=1)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 

@@ -19,8 +19,7 @@ from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.encodings import DETECT
 from turnwise.corpus.storage.rejections import CorpusCounts
 
-#: The file, in the folder of a download, with the checksums of all complete files.
-SUMS = "SHA256SUMS"
+SUMS = "SHA256SUMS"  # the file, in the folder of a download, with the checksums of all complete files
 
 #: Suffixes of the files that `corpus fetch` keeps beside a download.
 OWN_SUFFIXES = (".part", ".part.json", ".corrupt", ".unpacking", ".unpacked")

@@ -24,8 +24,7 @@ from turnwise.corpus.storage.corpus import Corpus
 from turnwise.corpus.storage.fingerprints import FingerprintBuckets
 from turnwise.corpus.storage.rejections import Rejection
 
-#: DSE takes a pair of consecutive turns if both have more words than this.
-DSE_WORDS = 3
+DSE_WORDS = 3  # DSE takes a pair of consecutive turns if both have more words than this
 
 #: Upper ends of the bins of the turn-length histogram, in words; the last bin is open.
 LENGTHS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 100)

@@ -27,8 +27,7 @@ from turnwise.core.errors import CorpusError
 from turnwise.core.files import write_tensors
 from turnwise.corpus.storage.fingerprints import text_fingerprint
 
-#: The file in a model folder.
-TRAINING_DATA = "training_data.safetensors"
+TRAINING_DATA = "training_data.safetensors"  # the file in a model folder
 
 #: Bits per item, and hash functions.
 BITS_PER_ITEM, HASHES = 20, 14
@@ -36,8 +35,7 @@ BITS_PER_ITEM, HASHES = 20, 14
 #: The probability that a filter takes a new text for one of its own: at most (1 - e^(-hashes / bits))^hashes.
 FALSE_POSITIVE_RATE = float((1 - np.exp(-HASHES / BITS_PER_ITEM)) ** HASHES)
 
-#: Dialogues that are hashed at a time.
-DIALOGUES_PER_BLOCK = 10_000
+DIALOGUES_PER_BLOCK = 10_000  # dialogues that are hashed at a time
 
 _VERSION = "1"
 _NOT_IN_WORDS = re.compile(r"[\W_]+")

@@ -33,19 +33,13 @@ MIN_CONVERSATIONS = 20
 #: The fraction of the conversations with a message that must have it only where it answers nothing.
 MIN_UNASKED_FRACTION = 0.9
 
-#: How many of the removed messages the changes list.
-_REPORTED = 10
-
-#: Fingerprints that are written to disk at once.
-_BATCH = 1 << 16
-
-#: Two characters of a script without spaces count as a word.
-_UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff"
+_REPORTED = 10  # how many of the removed messages the changes list
+_BATCH = 1 << 16  # fingerprints that are written to disk at once
+_UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff"  # two characters of a script without spaces count as a word
 _WORD = re.compile(rf"[{_UNSPACED}]{{2}}|[^\W{_UNSPACED}]+")
 _DIGITS = re.compile(r"\d+")
 
-#: The end of the id of a part of a dialogue, as in `chat-7#2`.
-_PART_NUMBER = re.compile(r"#(\d+)$")
+_PART_NUMBER = re.compile(r"#(\d+)$")  # the end of the id of a part of a dialogue, as in `chat-7#2`
 
 
 class AutomaticMessagesStep(CleaningStep):
@@ -63,7 +57,7 @@ class AutomaticMessagesStep(CleaningStep):
         self._fraction = fraction
         self._masker = Masker(masking)
         self._holes = holes
-        self._automatic: frozenset[int] = frozenset()
+        self._automatic: set[int] = set()
         self._removed: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
         self._part_ids = FingerprintIndex()
@@ -96,7 +90,13 @@ class AutomaticMessagesStep(CleaningStep):
                 batch = []
             yield dialogue
         buckets.add(np.array(batch, np.uint64).view(np.int64))
-        self._automatic = frozenset(_frequent(buckets, max(MIN_CONVERSATIONS, self._fraction * conversations)))
+        minimum = max(MIN_CONVERSATIONS, self._fraction * conversations)
+        for signed, _ in buckets:
+            counted = signed.view(np.uint64)
+            fingerprints, places, counts = np.unique(counted & ~np.uint64(1), return_inverse=True, return_counts=True)
+            unasked_counts = np.bincount(places, (counted & np.uint64(1)).astype(float), len(fingerprints))
+            is_automatic = (counts >= minimum) & (unasked_counts >= MIN_UNASKED_FRACTION * counts)
+            self._automatic.update(fingerprints[is_automatic].tolist())
 
     def _remove(self, dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
         removed = [place for place, fingerprint in _fingerprints(dialogue) if fingerprint in self._automatic]
@@ -126,15 +126,6 @@ class AutomaticMessagesStep(CleaningStep):
 def _message_form(text: str) -> str:
     """Return a text without differences in digits and white space."""
     return _DIGITS.sub("#", " ".join(text.split()))
-
-
-def _frequent(buckets: FingerprintBuckets, minimum: float) -> Iterator[int]:
-    for signed, _ in buckets:
-        counted = signed.view(np.uint64)
-        forms, places, counts = np.unique(counted >> np.uint64(1), return_inverse=True, return_counts=True)
-        unasked = np.bincount(places, (counted & np.uint64(1)).astype(float), len(forms))
-        is_automatic = (counts >= minimum) & (unasked >= MIN_UNASKED_FRACTION * counts)
-        yield from (forms[is_automatic] << np.uint64(1)).tolist()
 
 
 def _fingerprints(dialogue: Dialogue) -> Iterator[tuple[int, int]]:

@@ -11,8 +11,7 @@ from typing import Literal
 
 from turnwise.core.dialogue import Dialogue, Slot, Turn
 
-#: (start, end, replacement); the edits of a text do not overlap and are sorted.
-Edit = tuple[int, int, str]
+Edit = tuple[int, int, str]  # (start, end, replacement); the edits of a text do not overlap and are sorted
 
 #: split: a dialogue ends at a hole and another begins after it; drop-dialogue: a dialogue with a hole is left out;
 #: keep: the turns around a hole become consecutive.

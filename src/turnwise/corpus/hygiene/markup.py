@@ -24,8 +24,7 @@ _LINE_TAGS = _names(
 )
 _CELL_TAGS = _names("td th")
 
-#: Tags whose content is not text.
-_HIDDEN_TAGS = _names("head noscript script style template")
+_HIDDEN_TAGS = _names("head noscript script style template")  # tags whose content is not text
 
 #: Tags that are recognised without attributes and without their end tag. Others, such as `<b>` in `Set<b>` or `<title>`
 #: in a form letter, need one of them.

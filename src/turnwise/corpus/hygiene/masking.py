@@ -57,7 +57,7 @@ class Masker:
         if "phone" in masking.kinds:
             from turnwise.corpus.hygiene.personal_data.phones import make_phone_finder
 
-            self._finders["phone"] = make_phone_finder(_check_regions(masking.regions))
+            self._finders["phone"] = make_phone_finder([region.upper() for region in masking.regions])
         # after the others: a name may be part of an address
         self._finders |= {kind: _list_finder(kind, texts) for kind, texts in masking.lists.items()}
 
@@ -123,15 +123,6 @@ def _list_finder(kind: str, texts: Sequence[str]) -> Finder:
 
 def _pattern_finder(pattern: re.Pattern[str]) -> Finder:
     return lambda text: (match.span() for match in pattern.finditer(text))
-
-
-def _check_regions(regions: Sequence[str]) -> tuple[str, ...]:
-    from phonenumbers import SUPPORTED_REGIONS
-
-    for region in regions:
-        if region.upper() not in SUPPORTED_REGIONS:
-            raise CorpusError(f"there is no region {region!r}: use two-letter country codes such as DE, GB or US")
-    return tuple(region.upper() for region in regions)
 
 
 def read_list(path: Path) -> list[str]:

@@ -215,11 +215,8 @@ _WITH_FRACTION = {"automatic-messages": ("fraction", 0.05), "near-duplicates": (
 #: The steps by their names in `--step` and manifests, but for those below.
 STEPS = (*_TEXT_EDITS, *_PLAIN, *_WITH_COUNT, *_WITH_FRACTION)
 
-#: The step that masks personal data, with kinds as its value: `mask`, `mask=email,phone`.
-MASK = "mask"
-
-#: The name of the steps recommended for raw logs, which takes the place of their names.
-LOG = "log"
+MASK = "mask"  # the step that masks personal data, with kinds as its value: `mask`, `mask=email,phone`
+LOG = "log"  # the name of the steps recommended for raw logs, which takes the place of their names
 LOG_STEPS = ("html", "email-quotes", "markdown", "control-characters", "unicode", "repeated-messages")
 
 #: Steps after which personal data may be found that could not be found before, as in `anna&#64;example.com`.

@@ -1,4 +1,1 @@
-"""Slots in utterances: templates, detection of slots that are not annotated, and augmentation by templates (TaDSE).
-
-Imports `corpus` and `core`.
-"""
+"""Slots in utterances: templates, detection of slots that are not annotated, and augmentation by templates (TaDSE)."""

@@ -16,8 +16,7 @@ from turnwise.corpus.storage.corpus import Corpus
 from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import StoreWriter, derived_provenance, open_for_copy
 
-#: Dialogues in memory at once, so that a detector can read many texts together.
-_BATCH = 512
+_BATCH = 512  # dialogues in memory at once, so that a detector can read many texts together
 
 
 def detect_slots(

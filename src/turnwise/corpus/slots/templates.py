@@ -21,8 +21,7 @@ from turnwise.corpus.storage.corpus import Corpus
 from turnwise.corpus.storage.fingerprints import FingerprintIndex, text_fingerprint
 from turnwise.corpus.storage.store import Store
 
-#: The placeholder of a value, whatever its slot.
-SLOT = "{SLOT}"
+SLOT = "{SLOT}"  # the placeholder of a value, whatever its slot
 
 
 def non_overlapping_slots(turn: Turn) -> tuple[Slot, ...]:

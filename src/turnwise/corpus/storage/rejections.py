@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-#: Characters of the source that a rejection quotes.
-EXCERPT_LENGTH = 200
-
-#: What a rejection concerns.
-RejectionKind = Literal["file", "dialogue", "turn", "slot"]
+EXCERPT_LENGTH = 200  # characters of the source that a rejection quotes
+RejectionKind = Literal["file", "dialogue", "turn", "slot"]  # what a rejection concerns
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,7 @@ from turnwise.version import __version__
 _LOCK = ".lock"
 _WRITING = ".writing-"
 
-#: Row groups per file.
-FILE_GROUPS = 64
+FILE_GROUPS = 64  # row groups per file
 
 
 class StoreWriter:

@@ -1,4 +1,1 @@
-"""The sample world: synthetic conversations in ten domains, one YAML file each, and labelled data sets.
-
-Imports `corpus` and `core`.
-"""
+"""The sample world: synthetic conversations in ten domains, one YAML file each, and labelled data sets."""

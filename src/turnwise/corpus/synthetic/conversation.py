@@ -27,8 +27,7 @@ CONTRADICTIONS = ("query", "history")
 
 #: How often a short turn ('yes', 'thanks') refers to the request; keeps repetition at the level of real corpora.
 _ELABORATE_PROBABILITY = 0.65
-#: No new request is made after this many turns.
-_MAX_TURNS = 11
+_MAX_TURNS = 11  # no new request is made after this many turns
 
 
 @dataclass(slots=True)

@@ -46,13 +46,9 @@ _CONTRADICTION_PROBABILITY = 0.02
 UTTERANCES = {"train": 20, "valid": 5, "test": 10}
 OUT_OF_SCOPE_UTTERANCES = {"train": 50, "valid": 50, "test": 250}
 
-#: The minimum number of dialogues for the response set, so that there are enough negatives.
-RESPONSE_DIALOGUES = 200
-
-#: Pairs of each kind, and triplets, per intent.
-_PAIRS_PER_INTENT = {"train": 9, "valid": 2, "test": 3}
-#: Attempts without a new text after which the phrasings are considered exhausted.
-_MAX_ATTEMPTS = 200
+RESPONSE_DIALOGUES = 200  # the minimum number of dialogues for the response set, so that there are enough negatives
+_PAIRS_PER_INTENT = {"train": 9, "valid": 2, "test": 3}  # pairs of each kind, and triplets, per intent
+_MAX_ATTEMPTS = 200  # attempts without a new text after which the phrasings are considered exhausted
 #: System turns that negatives are sampled from: their maximum number, and how many the first sample needs.
 _POOL_SIZE = 4096
 _MIN_POOL_SIZE = 512

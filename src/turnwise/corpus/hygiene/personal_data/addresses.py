@@ -101,8 +101,7 @@ _CARD_PLANS = (
 )
 _CARD_WORDS = load_pattern("card")
 
-#: An amount such as '4 500 000 000 000'.
-_THOUSANDS = re.compile(r"\d{1,3}(?:[ .]\d{3})+")
+_THOUSANDS = re.compile(r"\d{1,3}(?:[ .]\d{3})+")  # an amount such as '4 500 000 000 000'
 
 
 def find_cards(text: str) -> Iterator[Span]:

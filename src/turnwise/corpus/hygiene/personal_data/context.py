@@ -9,14 +9,9 @@ from typing import Any
 
 from turnwise.core.files import package_yaml
 
-#: The start and end of a match.
-Span = tuple[int, int]
-
-#: Finds one kind of personal data.
-Finder = Callable[[str], Iterable[Span]]
-
-#: Characters before a match in which a word can say what it is.
-REACH = 60
+Span = tuple[int, int]  # the start and end of a match
+Finder = Callable[[str], Iterable[Span]]  # finds one kind of personal data
+REACH = 60  # characters before a match in which a word can say what it is
 
 
 @cache
@@ -37,8 +32,7 @@ def load_pattern(name: str) -> re.Pattern[str]:
     return compile_words(load_words(name))
 
 
-#: Scripts in which words have boundaries.
-_SPACED_SCRIPTS = ("LATIN", "GREEK", "CYRILLIC")
+_SPACED_SCRIPTS = ("LATIN", "GREEK", "CYRILLIC")  # scripts in which words have boundaries
 
 
 def compile_words(words: Iterable[str]) -> re.Pattern[str]:
@@ -68,8 +62,7 @@ _FILLER = re.compile(
 )
 _LOOSE_FILLER = re.compile(rf"(?:{_PUNCTUATION}(?:{_NUMBER_WORD}|{_COPULA}))*{_PUNCTUATION}", re.IGNORECASE)
 
-#: A sign that belongs to the word before it: 'SSN # 123'; it may be missing.
-_SIGN = re.compile(r"(?:[\s.:]*[#№])?")
+_SIGN = re.compile(r"(?:[\s.:]*[#№])?")  # a sign that belongs to the word before it: 'SSN # 123'; it may be missing
 
 
 def text_before(text: str, start: int, reach: int = REACH) -> str:

@@ -22,8 +22,7 @@ from turnwise.corpus.hygiene.personal_data.context import (
 _MONTHS = "|".join(
     sorted({stem for stems in load_data("words.yaml")["months"].values() for stem in stems}, reverse=True)
 )
-#: Also of the Thai (2535) and the Persian calendar (1365).
-_YEAR = r"(?:1[349]|2[045])\d{2}"
+_YEAR = r"(?:1[349]|2[045])\d{2}"  # also of the Thai (2535) and the Persian calendar (1365)
 _DAY = rf"(?:\d{{1,2}}(?:st|nd|rd|th|er|e|[.ºª°])?|{'|'.join(load_words('ordinals'))})"
 _MONTH = rf"ב?(?:{_MONTHS})[^\W\d_]*\.?"
 _OF = r"(?: of| de| del| di| da)?"
@@ -50,8 +49,7 @@ _BIRTH_WORDS, _BIRTHDAY_WORDS, _OTHER_DATE_WORDS, _DATE_HOLDER_WORDS = map(
     load_pattern, ("birth", "birthday", "other_date", "date_holder")
 )
 
-#: Characters before a date in which a word says that it is one of birth.
-_REACH = 80
+_REACH = 80  # characters before a date in which a word says that it is one of birth
 
 #: Between the words of a key, as in 'birth_date' and 'dateNaissance'.
 _KEY_PARTS = re.compile(r"_|(?<=[a-z]{3})(?=[A-Z])")
@@ -62,8 +60,7 @@ _STAR = re.compile(r"[^\s*][ ,(]*\*[ ]?$")
 #: From this year on, a birthday is rather a party, and a date after a word such as 'order' no birth.
 _PARTY_YEAR, _RECENT_YEAR = 2024, 2015
 
-#: Years from here on are of the Buddhist calendar.
-_BUDDHIST_YEAR = 2400
+_BUDDHIST_YEAR = 2400  # years from here on are of the Buddhist calendar
 
 
 def find_birth_dates(text: str) -> Iterator[Span]:
@@ -112,11 +109,8 @@ def _is_birth(text: str, match: re.Match[str]) -> bool:
 
 # ---- national numbers
 
-#: Digits that every number has.
-_FEWEST_DIGITS = 4
-
-#: Characters after a number in which a word can say what it is.
-_AFTER = 25
+_FEWEST_DIGITS = 4  # digits that every number has
+_AFTER = 25  # characters after a number in which a word can say what it is
 
 
 class _NationalNumber(NamedTuple):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from phonenumbers import (
+    SUPPORTED_REGIONS,
     NumberParseException,
     PhoneNumber,
     PhoneNumberFormat,
@@ -18,6 +19,7 @@ from phonenumbers import (
     parse,
 )
 
+from turnwise.core.errors import CorpusError
 from turnwise.corpus.hygiene.personal_data.context import (
     NUMBERED_LABEL,
     OTHER_NUMBER_WORDS,
@@ -65,8 +67,7 @@ _DATE_OR_TIME = re.compile(
     r"|(?:[01]\d|2[0-4])[0-5]\d ?- ?(?:[01]\d|2[0-4])[0-5]\d$"
 )
 
-#: An amount such as '12 450 000'.
-_THOUSANDS = re.compile(r"\d{1,2}(?: \d{3})* 000|\d{1,3}(?: \d{3})* 000 000")
+_THOUSANDS = re.compile(r"\d{1,2}(?: \d{3})* 000|\d{1,3}(?: \d{3})* 000 000")  # an amount such as '12 450 000'
 
 #: A run of digits with the separators of phone numbers; it may start with '+' or '('.
 _PHONE = re.compile(
@@ -78,7 +79,6 @@ _EXTENSION = re.compile(
     re.IGNORECASE,
 )
 
-#: A North American number.
 _NORTH_AMERICAN = re.compile(r"(?:1[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-.]\d{4}")
 
 #: Country codes that belong to no country, such as those of satellites.
@@ -90,8 +90,7 @@ _RESERVED = re.compile(r"44(?:7700900|1632960)\d{3}|33(?:19900|26191|35301|46571
 #: Lengths of numbers: with '00', with a country code but no '+', without a leading zero, and without any hint.
 _SHORTEST_INTERNATIONAL, _SHORTEST_WITH_COUNTRY_CODE, _LONGEST_WITHOUT_ZERO, _SHORTEST_UNHINTED = 9, 11, 11, 9
 
-#: An area code in parentheses.
-_AREA_CODE = re.compile(r"\( ?\d{2,5} ?\)[ -]?\d[\d -]{4,}")
+_AREA_CODE = re.compile(r"\( ?\d{2,5} ?\)[ -]?\d[\d -]{4,}")  # an area code in parentheses
 
 
 _MOBILE = (PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE)
@@ -99,6 +98,8 @@ _MOBILE = (PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE)
 
 def make_phone_finder(regions: Sequence[str]) -> Finder:
     """Return the finder of international phone numbers, and of national ones of these regions, or the default ones."""
+    if unknown := [region for region in regions if region not in SUPPORTED_REGIONS]:
+        raise CorpusError(f"there is no region {unknown[0]!r}: use two-letter country codes such as DE, GB or US")
 
     def find(text: str) -> Iterator[Span]:
         position = rejected = run_start = 0

@@ -63,17 +63,13 @@ def _has_secret(url: str) -> bool:
     user, at, _ = parts.netloc.rpartition("@")
     if at and (":" in user or _is_random(user, _LONG)):
         return True
-    return _has_secret_parameter(parts) or _has_secret_path(parts)
-
-
-def _has_secret_parameter(parts: SplitResult) -> bool:
     path, *parameters = parts.path.split(";")
     queries = (parts.query.replace("?", "&"), parts.fragment.rpartition("?")[2], *parameters)
     pairs = [pair for query in queries for pair in parse_qsl(query, keep_blank_values=True)]
     place = f"{parts.netloc}{path}"  # the first part of an app link is its 'netloc'
     announced = bool(_SECRET_PATH.search(place) or _SHARE_PATH.search(place))
     asset = bool(_ASSET.search(path))
-    return any(_is_secret_parameter(key, value, announced, asset) for key, value in pairs)
+    return any(_is_secret_parameter(*pair, announced, asset) for pair in pairs) or _has_secret_path(parts)
 
 
 def _is_secret_parameter(key: str, value: str, announced: bool, asset: bool) -> bool:
