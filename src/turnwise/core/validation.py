@@ -69,13 +69,13 @@ def validate(key: str, kind: Any, value: Any) -> Any:
 def _explain(error: ValidationError, known: list[str]) -> InvalidKeyError:
     errors = error.errors(include_url=False)
     first = errors[0]
-    place = first["loc"]
-    key = ".".join(str(part) for part in place[:1])
+    place = first["loc"][:1]
+    key = "".join(map(str, place))
     if first["type"] == "unexpected_keyword_argument":
         return InvalidKeyError(key, f"is unknown.{did_you_mean(key, known)} The keys are {', '.join(known)}")
     if first["type"] == "value_error":
         return InvalidKeyError(key, str(first["ctx"]["error"]))
-    alternatives = [each for each in errors if each["loc"][:1] == place[:1]]  # of a union
+    alternatives = [each for each in errors if each["loc"][:1] == place]  # of a union
     message = " or ".join(dict.fromkeys(map(_message, alternatives))).replace(" or must be ", " or ")
     return InvalidKeyError(key, f"{message}, got {first['input']!r}")
 

@@ -153,7 +153,7 @@ class TrainingData:
 
     @property
     def false_positive_rate(self) -> float:
-        """Return the probability that a text or pair that was not in the training data is taken for one that was."""
+        """The probability that a text or pair that was not in the training data is taken for one that was."""
         return 1 - (1 - FALSE_POSITIVE_RATE) ** len(self.texts)
 
     def digest(self) -> str:

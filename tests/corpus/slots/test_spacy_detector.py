@@ -34,11 +34,8 @@ def test_entities_are_slots(model: str) -> None:
     detector = SpacyDetector(model)
     text = "does Acme, née Åcme 🙂, fly from oslo to New York?"
     (acme, oslo, york) = detector.find(text)
-    assert [(slot.name, slot.value) for slot in (acme, oslo, york)] == [
-        ("ORG", "Acme"),
-        ("GPE", "oslo"),
-        ("GPE", "New York"),
-    ]
+    found = [(slot.name, slot.value) for slot in (acme, oslo, york)]
+    assert found == [("ORG", "Acme"), ("GPE", "oslo"), ("GPE", "New York")]
     assert all(text[slot.start : slot.end] == slot.value for slot in (acme, oslo, york))
     texts = [text, "good night", "", "Oslo"] * 200
     assert list(detector.find_all(texts)) == [detector.find(one) for one in texts]
@@ -54,14 +51,9 @@ def test_detector_can_be_restored_and_detects_in_a_store(model: str, tmp_path: P
     assert again.find("to Oslo") == next(iter(written)).turns[0].slots
 
 
-def test_missing_model_error_says_what_to_do(model: str) -> None:
-    with pytest.raises(
-        CorpusError, match=r"cannot load the model 'en_no_such_model'.*python -m spacy download en_no_such_model"
-    ):
-        SpacyDetector("en_no_such_model")
-
-
-def test_missing_spacy_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_parts_errors_say_what_to_do(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CorpusError, match=r"cannot load the model 'en_none'.*python -m spacy download en_none"):
+        SpacyDetector("en_none")
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(CorpusError, match=r"spaCy is not installed: pip install 'turnwise\[ner\]'"):
         SpacyDetector("en_core_web_lg")
