@@ -9,10 +9,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import yaml
 
@@ -74,7 +73,15 @@ def export_dialogues(
     if not out.absolute().parent.is_dir():
         raise CorpusError(f"the folder {out.absolute().parent} does not exist: create it, or choose another --out")
     counts = ExportCounts()
-    _WRITERS[form](dialogues, out, counts)
+    with replacing(out) as part:
+        if form == "convokit":
+            _write_convokit(dialogues, part, counts)
+        else:
+            with part.open("w", encoding="utf-8", newline="") as file:
+                file.writelines(_WRITERS[form](dialogues, counts))
+        if not counts.utterances:
+            reasons = ", ".join(f"{count:,} {name}" for name, count in counts.left_out.items())
+            raise CorpusError(f"nothing to export: {reasons or 'there are no dialogues'}")
     return counts
 
 
@@ -95,14 +102,14 @@ def labelled_dialogues(pairs: Iterable[tuple[str, str]]) -> Iterator[Dialogue]:
 # ---- whole dialogues
 
 
-def write_jsonl(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
-    """Write turnwise's own format, which keeps everything."""
-    _write_lines(map(to_json, _counted(dialogues, counts)), out, counts)
+def _write_jsonl(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iterator[str]:
+    """Yield turnwise's own format, which keeps everything."""
+    return (to_json(dialogue) + "\n" for dialogue in _counted(dialogues, counts))
 
 
-def write_messages(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
-    """Write chat-completion JSON Lines, without labels and splits; conversations need the roles user and system."""
-    _write_lines((_to_messages(dialogue) for dialogue in _counted(dialogues, counts)), out, counts)
+def _write_messages(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iterator[str]:
+    """Yield chat-completion JSON Lines, without labels and splits; conversations need the roles user and system."""
+    return (_to_messages(dialogue) for dialogue in _counted(dialogues, counts))
 
 
 def _to_messages(dialogue: Dialogue) -> str:
@@ -114,10 +121,10 @@ def _to_messages(dialogue: Dialogue) -> str:
                 " assistant: import the log again with roles (--set speakers=…=system,*=user), or export to convokit"
             )
         messages.append({"role": _MESSAGE_ROLES[turn.speaker], "content": turn.text})
-    return _dump({"id": dialogue.id, "messages": messages})
+    return _dump({"id": dialogue.id, "messages": messages}) + "\n"
 
 
-def write_convokit(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
+def _write_convokit(dialogues: Iterable[Dialogue], folder: Path, counts: ExportCounts) -> None:
     """Write the folder of a ConvoKit corpus: each turn is an utterance that replies to the one before it.
 
     Intents, acts and slots are the utterances' metadata; source and split are those of the conversations. A store has
@@ -127,32 +134,30 @@ def write_convokit(dialogues: Iterable[Dialogue], out: Path, counts: ExportCount
     speakers: dict[str, Any] = {}
     utterance_ids: set[str] = set()
     utterance_keys: set[str] = set()
-    with replacing(out) as part:
-        part.mkdir()
-        with (part / "utterances.jsonl").open("w", encoding="utf-8") as file:
-            for dialogue in _counted(dialogues, counts):
-                meta = {key: value for key in ("source", "split") if (value := getattr(dialogue, key)) is not None}
-                conversations[dialogue.id] = {"meta": meta, "vectors": []}
-                for record in _to_utterances(dialogue):
-                    if record["id"] in utterance_ids:
-                        raise CorpusError(f"two dialogues have the id {record['id']!r}: export the stores one by one")
-                    utterance_ids.add(record["id"])
-                    speakers.setdefault(record["speaker"], {"meta": {}, "vectors": []})
-                    utterance_keys |= record["meta"].keys()
-                    file.write(json.dumps(record) + "\n")
-        _require_some(counts)
-        conversation_keys = {key for value in conversations.values() for key in value["meta"]}
-        index = {
-            "utterances-index": {key: [str(list if key != "intent" else str)] for key in sorted(utterance_keys)},
-            "speakers-index": {},
-            "conversations-index": {key: [str(str)] for key in sorted(conversation_keys)},
-            "overall-index": {},
-            "version": 1,
-            "vectors": [],
-        }
-        files = {"conversations": conversations, "speakers": speakers, "corpus": {}, "index": index}
-        for name, content in files.items():
-            (part / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    folder.mkdir()
+    with (folder / "utterances.jsonl").open("w", encoding="utf-8") as file:
+        for dialogue in _counted(dialogues, counts):
+            meta = {key: value for key in ("source", "split") if (value := getattr(dialogue, key)) is not None}
+            conversations[dialogue.id] = {"meta": meta, "vectors": []}
+            for record in _to_utterances(dialogue):
+                if record["id"] in utterance_ids:
+                    raise CorpusError(f"two dialogues have the id {record['id']!r}: export the stores one by one")
+                utterance_ids.add(record["id"])
+                speakers.setdefault(record["speaker"], {"meta": {}, "vectors": []})
+                utterance_keys |= record["meta"].keys()
+                file.write(json.dumps(record) + "\n")
+    conversation_keys = {key for value in conversations.values() for key in value["meta"]}
+    index = {
+        "utterances-index": {key: [str(list if key != "intent" else str)] for key in sorted(utterance_keys)},
+        "speakers-index": {},
+        "conversations-index": {key: [str(str)] for key in sorted(conversation_keys)},
+        "overall-index": {},
+        "version": 1,
+        "vectors": [],
+    }
+    files = {"conversations": conversations, "speakers": speakers, "corpus": {}, "index": index}
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def _to_utterances(dialogue: Dialogue) -> Iterator[dict[str, Any]]:
@@ -177,25 +182,20 @@ def _to_utterances(dialogue: Dialogue) -> Iterator[dict[str, Any]]:
 # ---- labelled utterances
 
 
-def write_csv(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
-    """Write the columns text, intent and split, as `turnwise intents fit` reads them."""
-    rows = [(turn.text, str(turn.intent), split or "") for turn, split in _labelled_turns(dialogues, counts)]
-    _require_some(counts)
-    with _new_file(out) as file:
-        file.write(csv_text(("text", "intent", "split"), rows))
+def _write_csv(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iterator[str]:
+    """Yield the columns text, intent and split, as `turnwise intents fit` reads them."""
+    rows = ((turn.text, str(turn.intent), split or "") for turn, split in _labelled_turns(dialogues, counts))
+    yield csv_text(("text", "intent", "split"), rows)
 
 
-def write_intents_jsonl(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
-    """Write JSON Lines with text, intent and, if there is one, split, as `turnwise intents fit` reads them."""
-    rows = (
-        {"text": turn.text, "intent": turn.intent} | ({} if split is None else {"split": split})
-        for turn, split in _labelled_turns(dialogues, counts)
-    )
-    _write_lines(map(_dump, rows), out, counts)
+def _write_intents_jsonl(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iterator[str]:
+    """Yield JSON Lines with text, intent and, if there is one, split, as `turnwise intents fit` reads them."""
+    for turn, split in _labelled_turns(dialogues, counts):
+        yield _dump({"text": turn.text, "intent": turn.intent} | ({} if split is None else {"split": split})) + "\n"
 
 
-def write_rasa(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -> None:
-    """Write Rasa's `nlu.yml`, with slots as entities.
+def _write_rasa(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iterator[str]:
+    """Yield Rasa's `nlu.yml`, with slots as entities.
 
     Rasa cannot represent a text that looks like an annotation, '[…](…)': it is left out. Slots that overlap others or
     have brackets in their text or name cannot be annotated: the text is written without them.
@@ -207,11 +207,9 @@ def write_rasa(dialogues: Iterable[Dialogue], out: Path, counts: ExportCounts) -
             counts.left_out["texts that Rasa would read as annotated"] += 1
         else:
             examples.setdefault(str(turn.intent), []).append(_annotate(turn, counts))
-    _require_some(counts)
     nlu = [{"intent": intent, "examples": _rasa_examples(texts)} for intent, texts in examples.items()]
     style: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": math.inf}
-    with _new_file(out) as file:
-        yaml.dump({"version": "3.1", "nlu": nlu}, file, Dumper=_RasaDumper, **style)
+    yield yaml.dump({"version": "3.1", "nlu": nlu}, Dumper=_RasaDumper, **style)
 
 
 class _Block(str):
@@ -272,9 +270,6 @@ def _labelled_turns(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iter
         counts.dialogues += counts.utterances > before
 
 
-# ---- files
-
-
 def _counted(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iterator[Dialogue]:
     for dialogue in dialogues:
         counts.dialogues += 1
@@ -282,35 +277,14 @@ def _counted(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iterator[Di
         yield dialogue
 
 
-def _write_lines(lines: Iterable[str], out: Path, counts: ExportCounts) -> None:
-    with _new_file(out) as file:
-        for line in lines:
-            file.write(f"{line}\n")
-        _require_some(counts)
-
-
-def _require_some(counts: ExportCounts) -> None:
-    if not counts.utterances:
-        reasons = ", ".join(f"{count:,} {name}" for name, count in counts.left_out.items()) or "there are no dialogues"
-        raise CorpusError(f"nothing to export: {reasons}")
-
-
-@contextmanager
-def _new_file(out: Path) -> Iterator[IO[str]]:
-    """Open a file that is at its place only once it is complete."""
-    with replacing(out) as part, part.open("w", encoding="utf-8", newline="") as file:
-        yield file
-
-
 def _dump(value: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-_WRITERS: Mapping[str, Callable[[Iterable[Dialogue], Path, ExportCounts], None]] = {
-    "jsonl": write_jsonl,
-    "messages": write_messages,
-    "convokit": write_convokit,
-    "rasa": write_rasa,
-    "csv": write_csv,
-    "intents-jsonl": write_intents_jsonl,
+_WRITERS: Mapping[CorpusFormat, Callable[[Iterable[Dialogue], ExportCounts], Iterator[str]]] = {
+    "jsonl": _write_jsonl,
+    "messages": _write_messages,
+    "rasa": _write_rasa,
+    "csv": _write_csv,
+    "intents-jsonl": _write_intents_jsonl,
 }
