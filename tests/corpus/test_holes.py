@@ -1,10 +1,7 @@
 """Tests what becomes of the turns around one that is missing."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from turnwise.core.dialogue import Dialogue, Turn
-from turnwise.corpus.hygiene.edits import apply_hole_policy, remove_turns
+from turnwise.corpus.hygiene.edits import apply_hole_policy
 
 
 def dialogue(count: int) -> Dialogue:
@@ -31,17 +28,3 @@ def test_other_policies():
     assert apply_hole_policy(dialogue(3), {1}, "keep") == [dialogue(3)]
     assert apply_hole_policy(dialogue(3), {3}, "drop-dialogue") == []
     assert apply_hole_policy(dialogue(3), set(), "drop-dialogue") == [dialogue(3)]
-
-
-@given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
-def test_removed_turns_never_make_others_consecutive(case: tuple[int, set[int]]):
-    count, removed = case
-    parts = remove_turns(dialogue(count), removed, "split")
-    assert [text for part in texts(parts) for text in part] == [str(i) for i in range(count) if i not in removed]
-    for part in texts(parts):
-        assert part
-        assert [int(text) for text in part] == list(range(int(part[0]), int(part[0]) + len(part)))
-    kept = texts(remove_turns(dialogue(count), removed, "keep"))
-    assert kept == ([[str(i) for i in range(count) if i not in removed]] if len(removed) < count else [])
-    dropped = remove_turns(dialogue(count), removed, "drop-dialogue")
-    assert dropped == ([] if removed else [dialogue(count)])

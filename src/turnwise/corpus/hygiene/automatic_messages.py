@@ -15,14 +15,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.files import spool
-from turnwise.corpus.hygiene.edits import CleaningStep, HolePolicy, remove_turns
+from turnwise.corpus.hygiene.edits import CleaningStep, HolePolicy, apply_hole_policy
 from turnwise.corpus.hygiene.masking import Masker, Masking
 from turnwise.corpus.storage.fingerprints import FingerprintBuckets, FingerprintIndex, text_fingerprint
 from turnwise.corpus.storage.rejections import EXCERPT_LENGTH
@@ -108,9 +108,9 @@ class AutomaticMessagesStep(CleaningStep):
         if not removed or not kept:
             return [dialogue] if kept else []
         # a greeting before the first turn or a notice after the last one leaves no hole
-        first, last = kept[0], kept[-1]
-        inner = replace(dialogue, turns=dialogue.turns[first : last + 1])
-        parts = remove_turns(inner, {index - first for index in removed if first < index < last}, self._holes)
+        holes = [place for place, (before, after) in enumerate(pairwise(kept), 1) if after > before + 1]
+        remaining = replace(dialogue, turns=tuple(dialogue.turns[index] for index in kept))
+        parts = apply_hole_policy(remaining, holes, self._holes)
         if parts:
             changes["turns removed"] += len(removed)
         return parts[:1] + [self._with_unused_id(part) for part in parts[1:]]

@@ -104,13 +104,3 @@ def apply_hole_policy(dialogue: Dialogue, holes: Collection[int], policy: HolePo
         replace(dialogue, id=f"{dialogue.id}#{number}" if number > 1 else dialogue.id, turns=dialogue.turns[start:end])
         for number, (start, end) in enumerate(bounds, 1)
     ]
-
-
-def remove_turns(dialogue: Dialogue, removed: Collection[int], policy: HolePolicy) -> list[Dialogue]:
-    """Return what remains of a dialogue without the turns with these indices."""
-    kept = [index for index in range(len(dialogue.turns)) if index not in removed]
-    if not kept or not removed:
-        return [dialogue] if kept else []
-    # a missing message is before each turn that followed a removed one, and at the end if the last one was removed
-    holes = {place for place, index in enumerate([*kept, len(dialogue.turns)]) if index - 1 in removed}
-    return apply_hole_policy(replace(dialogue, turns=tuple(dialogue.turns[i] for i in kept)), holes, policy)
