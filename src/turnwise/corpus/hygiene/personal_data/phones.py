@@ -28,18 +28,12 @@ from turnwise.corpus.hygiene.personal_data.context import (
     has_other_label,
     is_valid,
     load_pattern,
+    load_words,
     text_after,
     text_before,
 )
 
-#: Regions whose national numbers are recognised if none is given.
-DEFAULT_REGIONS = (
-    *("DE", "GB", "FR", "ES", "IT", "NL", "BE", "CH", "AT", "LU", "PL", "PT"),
-    *("SE", "DK", "NO", "FI", "IS", "IE", "CZ", "SK", "SI", "HR", "RS", "HU", "RO", "BG", "GR", "TR"),
-    *("EE", "LV", "LT", "UA", "RU", "IL", "AE", "SA", "EG", "ZA", "NG", "KE"),
-    *("US", "MX", "BR", "AR", "CL", "CO", "PE"),
-    *("IN", "PK", "CN", "HK", "TW", "JP", "KR", "SG", "MY", "ID", "TH", "VN", "PH", "AU", "NZ"),
-)
+DEFAULT_REGIONS = tuple(load_words("phone_region"))
 
 #: Regions in which mobile numbers are written without the leading zero, although they have one.
 _ZERO_IS_OPTIONAL = frozenset({"AR", "IN", "PK", "TR"})
