@@ -8,7 +8,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from turnwise.core.dialogue import USER, Dialogue, Slot, Turn
 from turnwise.core.errors import CorpusError
@@ -83,22 +83,9 @@ _WORD = re.compile(
 )
 
 
-class Word(NamedTuple):
-    """A word or punctuation mark of a text: in lower case with straight apostrophes, and its offsets."""
-
-    form: str
-    start: int
-    end: int
-
-
-def split_words(text: str) -> list[Word]:
-    """Return the words and punctuation marks of a text."""
-    return [Word(match[0].lower().replace("’", "'"), *match.span()) for match in _WORD.finditer(text)]
-
-
 def word_forms(text: str) -> tuple[str, ...]:
-    """Return the words and punctuation marks of a text without their offsets."""
-    return tuple(word.form for word in split_words(text))
+    """Return the words and punctuation marks of a text, in lower case with straight apostrophes."""
+    return tuple(word.lower().replace("’", "'") for word in _WORD.findall(text))
 
 
 @dataclass
@@ -149,12 +136,12 @@ class Gazetteer:
 
     def find(self, text: str) -> Iterator[tuple[str, int, int]]:
         """Yield every occurrence of a value as whole words: value, start, end; occurrences may overlap."""
-        words = split_words(text)
-        for first, word in enumerate(words):
-            for length in self._lengths.get(word.form, ()):
-                value = self._by_words.get(tuple(later.form for later in words[first : first + length]))
+        forms, words = word_forms(text), list(_WORD.finditer(text))
+        for first, form in enumerate(forms):
+            for length in self._lengths.get(form, ()):
+                value = self._by_words.get(forms[first : first + length])
                 if value is not None and first + length <= len(words):
-                    yield value, word.start, words[first + length - 1].end
+                    yield value, words[first].start(), words[first + length - 1].end()
 
 
 def _count_names(book: EntityBook) -> dict[str, Counter[str]]:
