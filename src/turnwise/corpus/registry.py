@@ -70,18 +70,10 @@ class Reader:
     @classmethod
     def from_yaml(cls, name: str, entry: Mapping[str, Any]) -> "Reader":
         """Return the reader that an entry of `registry.yaml` describes."""
-        is_log = "home" not in entry
-        values = {
-            "name": name,
-            "function": f"{name}.read",
-            "encoding": DETECT if is_log else "utf-8",
-            "holes": "split" if is_log else "keep",
-            **entry,
-        }
-        if "published" in entry:
-            values["published"] = CorpusCounts(**entry["published"])
-        values["downloads"] = tuple(Download(**download) for download in entry.get("downloads", ()))
-        return cls(**values)
+        of_logs = {} if "home" in entry else {"encoding": DETECT, "holes": "split"}
+        counts = {"published": CorpusCounts(**entry["published"])} if "published" in entry else {}
+        downloads = tuple(Download(**download) for download in entry.get("downloads", ()))
+        return cls(**{"name": name, "function": f"{name}.read", **of_logs, **entry, **counts, "downloads": downloads})
 
     @property
     def is_log(self) -> bool:
