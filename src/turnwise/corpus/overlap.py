@@ -95,11 +95,7 @@ def decontaminate_store(
             hashed = hash_dialogues([[turn.text for turn in dialogue.turns] for dialogue in block])
             kept = np.ones(len(hashed.texts) if by_turn else len(block), np.bool_)
             for collection in collections:
-                shared = (
-                    np.isin(hashed.text_hashes, collection.hashes[0])
-                    if by_turn
-                    else _shared_dialogues(hashed, collection)
-                )
+                shared = _find_shared(hashed, collection, by_turn)
                 dropped[collection.name] += int((kept & shared).sum())
                 kept &= ~shared
             kept_turns = kept if by_turn else np.repeat(kept, hashed.ends - hashed.starts + 1)
@@ -116,12 +112,14 @@ def decontaminate_store(
         return writer.commit(derived_provenance(opened, "decontaminate", options, read, {"dropped": dropped}))
 
 
-def _shared_dialogues(hashed: HashedDialogues, collection: TextCollection) -> Mask:
-    """Return which dialogues have a consecutive pair, or as dialogues of one turn a text, of a collection."""
+def _find_shared(hashed: HashedDialogues, collection: TextCollection, by_turn: bool) -> Mask:
+    """Return which texts, or else which dialogues by a consecutive pair or their only text, a collection has."""
     texts, pairs = collection.hashes
-    single = hashed.starts == hashed.ends
+    shared_texts = np.isin(hashed.text_hashes, texts)
+    if by_turn:
+        return shared_texts
     shared_pairs = np.logical_or.reduceat(np.isin(hashed.pair_hashes, pairs), hashed.starts)
-    return np.where(single, np.isin(hashed.text_hashes[hashed.starts], texts), shared_pairs)
+    return np.where(hashed.starts == hashed.ends, shared_texts[hashed.starts], shared_pairs)
 
 
 def _split_dialogue(dialogue: Dialogue, kept: Mask) -> list[Dialogue]:
