@@ -44,27 +44,17 @@ def line_chart(
     x_label: str,
     *,
     log_x: bool = False,
-    percent: bool = False,
-    intervals: Mapping[str, Sequence[tuple[float, float, float]]] | None = None,
-    levels: Mapping[str, float] | None = None,
-    x_ticks: Mapping[float, str] | None = None,
-    from_zero: bool = True,
+    percent: bool = False,  # the axes show percentages, the vertical one from 0 to 100
+    intervals: Mapping[str, Sequence[tuple[float, float, float]]] | None = None,  # name of a line → (x, low, high)
+    levels: Mapping[str, float] | None = None,  # name → height of a dashed horizontal line
+    x_ticks: Mapping[float, str] | None = None,  # position → label, instead of numbers at even distances
+    from_zero: bool = True,  # the vertical axis includes 0
     legend_outside: bool = False,
 ) -> str:
-    """Draw one or several lines; points that are not finite are left out.
+    """Draw one or several lines, name → points; those without a name have no entry in the legend.
 
-    Args:
-        series: name → points.
-        title: above the chart.
-        x_label: below the horizontal axis.
-        log_x: whether the horizontal axis is logarithmic.
-        percent: whether the axes show percentages, the vertical one from 0 to 100.
-        intervals: name of a line → (x, low, high): error bars, and markers on the points. A single line gets a band as
-            well; several lines are shifted sideways a little so that their error bars do not cover each other.
-        levels: name → height of a dashed horizontal line.
-        x_ticks: position → label, instead of numbers at even distances.
-        from_zero: whether the vertical axis includes 0.
-        legend_outside: whether the legend is beside the chart rather than inside; lines without a name have no entry.
+    Points that are not finite are left out. Intervals are error bars, and points with them have markers. A single line
+    gets a band as well; several lines are shifted sideways a little so that their error bars do not cover each other.
     """
     intervals = intervals or {}
     colours = palette(len(series)) if len(series) > len(_COLOURS) else _COLOURS
