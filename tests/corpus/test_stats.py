@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from tests.helpers.stores import write_store
 from tests.helpers.strategies import corpora
@@ -16,6 +16,7 @@ from turnwise.core.errors import CorpusError
 from turnwise.corpus.stats import LENGTHS, compute_corpus_stats, compute_response_stats, frequency_curve_svg
 
 
+@settings(max_examples=50)
 @given(corpora())
 def test_stats_equal_a_plain_count(tmp_path_factory: pytest.TempPathFactory, dialogues: list[Dialogue]) -> None:
     stats = compute_corpus_stats(read_corpus(write_store(tmp_path_factory.mktemp("stats") / "store", dialogues)))

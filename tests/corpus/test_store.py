@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import turnwise
@@ -52,6 +52,7 @@ def test_documented_example_writes_a_store(tmp_path: Path, monkeypatch: pytest.M
     assert (manifest["reader"], manifest["licence"], manifest["dialogues"]) == ("write_store", "CC0-1.0", 2)
 
 
+@settings(max_examples=50)
 @given(corpora())
 def test_written_dialogues_are_read_again(dialogues: list[Dialogue]) -> None:
     with tempfile.TemporaryDirectory() as place:
@@ -160,14 +161,14 @@ def test_interruption_between_commit_and_rejections_is_repaired(
     assert json.loads((tmp_path / "store" / "rejected.jsonl").read_text())["line"] == 3
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_kill_at_any_time_leaves_the_old_or_the_new_store(tmp_path: Path, seed: int) -> None:
     old, new = some(10, "old"), some(20_000, "new")
     write(tmp_path / "store", old)
     log = tmp_path / "log.jsonl"
     log.write_text("\n".join(map(to_json, new)))
     process = start(import_corpus, "jsonl", log, tmp_path / "store")
-    if seed == 7:  # also one that is let through, so that the test is known to reach the commit
+    if seed == 4:  # also one that is let through, so that the test is known to reach the commit
         process.join(HANG_SECONDS)
     else:
         while not list((tmp_path / "store").glob(".writing-*")) and process.is_alive():
@@ -178,7 +179,7 @@ def test_kill_at_any_time_leaves_the_old_or_the_new_store(tmp_path: Path, seed: 
     dialogues = list(Store(tmp_path / "store"))
     texts = [dialogue.turns for dialogue in dialogues]
     assert texts in ([dialogue.turns for dialogue in old], [dialogue.turns for dialogue in new])
-    if seed == 7:
+    if seed == 4:
         assert len(dialogues) == 20_000
     # and the next import is not disturbed by what was left
     again = import_corpus("jsonl", log, tmp_path / "store")
@@ -293,6 +294,7 @@ def sampled(corpus: Corpus, share: float) -> list[str]:
 SHARES = st.floats(0, 1, exclude_min=True)
 
 
+@settings(max_examples=40)
 @given(corpora(40), SHARES, SHARES, st.sampled_from([None, ["train"], ["train", "test"]]))
 def test_smaller_sample_is_a_subset_of_a_larger_one(
     dialogues: list[Dialogue], one: float, other: float, splits: list[str] | None

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.stores import write_store
@@ -31,6 +31,7 @@ def runs(dialogue: Dialogue) -> list[list[Turn]]:
     return [list(turns) for _, turns in itertools.groupby(dialogue.turns, key=lambda turn: turn.speaker)]
 
 
+@settings(max_examples=60)
 @given(corpora(8), st.booleans(), st.integers(1, 5), st.sampled_from([1.0, 0.7]), st.sampled_from([None, ["train"]]))
 def test_view_equals_a_plain_restatement(
     dialogues: list[Dialogue], combine: bool, least: int, share: float, splits: list[str] | None
