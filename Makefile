@@ -75,7 +75,6 @@ bench: setup
 	$(BIN)/turnwise bench evaluate
 	$(BIN)/turnwise bench rerank
 	$(BIN)/turnwise bench startup
-	$(BIN)/turnwise bench examples
 	$(BIN)/turnwise bench serve
 
 # The wheels of turnwise and its two packages of weights, with the versions of all dependencies that they are tested with.

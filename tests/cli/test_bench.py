@@ -1,6 +1,5 @@
 """Benchmarks: both sides do the same work, and the reported values are consistent; speed itself is not tested."""
 
-import csv
 import importlib.util
 import re
 from collections.abc import Callable, Sequence
@@ -65,34 +64,6 @@ def test_the_peer_encodes_the_inputs_of_the_suite(
     assert result["model"] == str(tiny_folder("bert")) and result["device"] and result["environment"]["turnwise"]
 
 
-@pytest.mark.full
-def test_evaluate_prints_both_times_and_their_ratio(world: Path, tiny_folder: Callable[[str], Path]) -> None:
-    command = ["bench", "evaluate", "--data", str(world), "--model", str(tiny_folder("bert")), "--dataset", "sample"]
-    text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
-    printed = dict(re.findall(r"^(.+?) {2,}([\d.,]+)(?: s)? *$", text, re.MULTILINE))
-    assert list(printed) == [
-        "distinct texts",
-        "sentence-transformers, encoding alone",
-        "turnwise evaluate --suite dse",
-        "of which encoding",
-        "ratio",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("folder", "datasets", "message"),
-    [
-        (".", ["banking77"], "holds no data set for dse among banking77"),
-        ("nowhere", [], "nowhere is not a folder"),
-    ],
-)
-def test_evaluate_reports_missing_data(
-    folder: str, datasets: list[str], message: str, world: Path, tiny_folder: Callable[[str], Path]
-) -> None:
-    with pytest.raises(TurnwiseError, match=message):
-        evaluate_benchmark(world / folder, str(tiny_folder("bert")), datasets)
-
-
 # ---- re-ranking
 
 
@@ -131,32 +102,16 @@ def test_the_peer_scores_the_same_pairs(
 def test_rerank_uses_ubuntu_if_available(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
     folder = tmp_path / "ubuntu_v2_slices" / "DeepInEvil_UDC" / "data"
     folder.mkdir(parents=True)
+    header = ["Context", "Ground Truth Utterance", *(f"Distractor_{number}" for number in range(9))]
+    row = ["where is it __eou__ __eot__ in the north __eou__ __eot__", *(f"answer {number}" for number in range(10))]
     for name in ("valid500.csv", "test500.csv"):
-        with (folder / name).open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["Context", "Ground Truth Utterance", *(f"Distractor_{number}" for number in range(9))])
-            writer.writerow(
-                [
-                    "where is it __eou__ __eot__ in the north __eou__ __eot__",
-                    *(f"answer {number}" for number in range(10)),
-                ]
-            )
+        (folder / name).write_text(f"{','.join(header)}\n{','.join(row)}\n")
     command = ["bench", "rerank", "--data", str(tmp_path), "--model", str(tiny_folder("bert")), "--repeats", "1"]
     text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
     assert text.startswith("Re-ranking ubuntu_v2_slice")
-    printed = dict(re.findall(r"^(.+?) {2,}([\d.e-]+)(?: candidates/s)? *$", text, re.MULTILINE))
-    assert list(printed) == [
-        "sentence-transformers",
-        "turnwise",
-        "ratio",
-        "sentence-transformers, one call per context",
-        "turnwise, one call per context",
-        "ratio, one call per context",
-        "largest difference of a score",
-    ]
-
-
-# ---- encoding
+    printed = re.findall(r"^(.+?) {2,}[\d.e-]+(?: candidates/s)? *$", text, re.MULTILINE)
+    sides = ["sentence-transformers", "turnwise", "ratio"]
+    assert printed == [*sides, *(f"{side}, one call per context" for side in sides), "largest difference of a score"]
 
 
 @pytest.mark.full
@@ -197,14 +152,8 @@ def test_every_tier_encodes_the_same_texts(
     assert list(tiers) == ["sentence_transformers", "turnwise", *exported, f"also {fitted}"]
     (encoded,) = {tuple(texts) for texts in theirs}
     assert len(encoded) == result["texts"] == 30
-    assert {name: len(calls) for name, calls in ours.items()} == {
-        "torch": 3,
-        "onnx": 3,
-        "onnx-int8": 3,
-        "onnx-int8-openvino": 3,
-        "static": 6,
-        "fitted": 6,
-    }
+    calls = {"torch": 3, "onnx": 3, "onnx-int8": 3, "onnx-int8-openvino": 3, "static": 6, "fitted": 6}
+    assert {name: len(each) for name, each in ours.items()} == calls
     assert all(tuple(texts) == encoded for calls in ours.values() for texts in calls)
     assert result["ratio"] == tiers["turnwise"]["ratio"] > 0
     for tier in tiers.values():
@@ -215,19 +164,14 @@ def test_every_tier_encodes_the_same_texts(
     first, second = (
         each / np.linalg.norm(each, axis=1, keepdims=True) for each in (vectors["onnx-int8"], vectors["theirs"])
     )
-    cosines = np.array([one @ other for one, other in zip(first, second, strict=True)])
+    cosines = (first * second).sum(1)
     assert tiers["onnx-int8"]["cosine_mean"] == pytest.approx(cosines.mean(), abs=1e-6)
     assert tiers["onnx-int8"]["cosine_lowest"] == pytest.approx(cosines.min(), abs=1e-6)
     assert tiers["onnx-int8"]["max_difference"] == pytest.approx(np.abs(first - second).max(), abs=1e-6)
     assert max(tiers[name]["max_difference"] for name in ("turnwise", "onnx")) < 1e-5
-    assert tiers[f"also {fitted}"]["cosine_mean"] is None
-    assert (
-        tiers["static"]["cosine_mean"] is None
-        and -1 <= tiers["static"]["rank_correlation"] < tiers["onnx"]["rank_correlation"] <= 1
-    )
+    assert tiers["static"]["cosine_mean"] is tiers[f"also {fitted}"]["cosine_mean"] is None
+    assert -1 <= tiers["static"]["rank_correlation"] < tiers["onnx"]["rank_correlation"] <= 1
     assert result["skipped"] == {} and result["dataset"] == "sample" and result["environment"]["model2vec"]
-    assert tiers["onnx-int8-openvino"]["cosine_mean"] > 0.98 and result["environment"]["openvino"]
-    assert 5 < result["tokens_per_text"] <= 64
 
 
 def test_skipped_tiers_are_reported(
@@ -262,47 +206,33 @@ def test_skipped_tiers_are_reported(
 def peer(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Record the arguments of the peer, which pretends to take ten seconds in total and two per step."""
     calls: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(
-        training, "train_peer", lambda *arguments: calls.append(arguments) or training.TrainingTime(10.0, 2.0)
-    )
+    monkeypatch.setattr(training, "train_peer", lambda *arguments: calls.append(arguments) or (10.0, 2.0))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     return calls
 
 
 @pytest.mark.full
-def test_the_peer_trains_on_the_same_pairs_and_a_profile_is_written(
-    world: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, peer: list[tuple[Any, ...]]
+def test_the_peer_trains_on_the_same_pairs(
+    world: Path, tiny_folder: Callable[[str], Path], peer: list[tuple[Any, ...]]
 ) -> None:
     sizes = {"steps": 7, "batch_size": 4, "max_length": 32}
-    result = training.train_benchmark(
-        None, **sizes, model=str(tiny_folder("bert")), shape="tiny", corpus=world, profile=tmp_path / "profile.txt"
-    )
+    result = training.train_benchmark(None, **sizes, model=str(tiny_folder("bert")), shape="tiny", corpus=world)
     ((pairs, backbone, batch_size, max_length, _),) = peer
     assert (len(pairs), batch_size, max_length) == (28, 4, 32) and backbone.endswith("backbone")
     assert all(len(text.split()) > 3 for pair in pairs for text in pair)
     assert result["ratio"] == pytest.approx(10 * result["turnwise_pairs_per_second"] / 28)
     assert result["steady_ratio"] == pytest.approx(2 * result["turnwise_steady_pairs_per_second"] / 4)
     assert 3 < result["tokens_per_text"] <= 32 and 0 < result["padding_avoided"] < 1
-    table = (tmp_path / "profile.txt").read_text()
-    assert table.startswith("5 steps") and "aten::" in table
-    (optimizer,) = (line.split() for line in table.splitlines() if "Optimizer.step" in line)
-    assert optimizer[-1] == "5"  # only the profiled steps
 
 
 def test_train_reports_invalid_input(
-    world: Path,
-    tiny_folder: Callable[[str], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    peer: list[tuple[Any, ...]],
+    world: Path, tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, peer: list[tuple[Any, ...]]
 ) -> None:
     options: dict[str, Any] = {"batch_size": 4, "max_length": 32, "model": str(tiny_folder("bert")), "corpus": world}
     with pytest.raises(TurnwiseError, match=r"the corpus has \d+ pairs, but 400000 are needed: use fewer steps"):
         training.train_benchmark(None, 100_000, **options)
     with pytest.raises(TurnwiseError, match="choose from bert-base, minilm"):
         training.train_benchmark(None, 1, **options, shape="huge")
-    with pytest.raises(TurnwiseError, match="at least 7 steps"):
-        training.train_benchmark(None, 3, **options, profile=tmp_path / "profile.txt")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(TurnwiseError, match=r"turnwise\[compare\]"):
         training.train_benchmark(None, 1, **options)

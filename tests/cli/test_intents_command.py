@@ -222,20 +222,3 @@ def test_report_on_a_table_and_on_a_classifier_folder(table, tmp_path, run):
     assert (printed["settings"]["head"], printed["settings"]["false_rejection"]) == ("prototypes", 0.3)
     assert printed["in_scope"] == 13
     assert "omit --head" in run("report", out, "--head", "logistic", code=2)[1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["{table}", "--out", "{place}/report.pdf"], 2, "does not end in .html"),
-        (["{table}", "--out", "{place}/none/report.html"], 2, "does not exist"),
-        (["{table}", "--text", "said"], 1, "has no column 'said'"),
-        (["{place}/missing.csv"], 1, "cannot be read"),
-        (["{place}"], 1, "is not a store"),
-        (["{table}", "--folds", "1"], 2, "--folds"),
-        (["{table}", "--head", "forest"], 2, "is not one of 'auto'"),
-    ],
-)
-def test_invalid_input_of_a_report_is_an_error(arguments, code, message, table, tmp_path, run):
-    arguments = [argument.format(table=table, place=tmp_path) for argument in arguments]
-    assert message in run("report", *arguments, code=code)[1]

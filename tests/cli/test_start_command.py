@@ -2,12 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.helpers.command_line import run
+from turnwise.assist.map import page
 from turnwise.assist.map.utterance_map import UtteranceMap
 from turnwise.cli import serve
 from turnwise.core.dialogue import Dialogue
@@ -34,13 +38,19 @@ def dialogues() -> list[Dialogue]:
     return list(sample_dialogues(24, 1))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _reduce_by_tsne() -> Iterator[None]:
+    """Reduce vectors by t-SNE: UMAP is compiled for a minute when it is first used."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "MapSettings", partial(page.MapSettings, "tsne"))
+        yield
+
+
 @pytest.fixture(scope="module")
 def built(
     tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path], dialogues: list[Dialogue]
 ) -> Path:
     """A project of the first twenty conversations, to be copied."""
-    from tests.helpers.command_line import run
-
     place = tmp_path_factory.mktemp("start")
     log = _write_log(place / "chats.jsonl", dialogues[:20])
     answer = run("start", log, "--out", place / "project", "--model", tiny_folder("bert"), "--no-serve")
@@ -86,8 +96,6 @@ def test_a_newer_log_adds_what_is_new_and_keeps_labels(
 def test_a_longer_version_of_a_conversation_replaces_the_shorter_one(
     project: Path, tmp_path: Path, dialogues: list[Dialogue], run_turnwise: Run
 ) -> None:
-    from dataclasses import replace
-
     first = dialogues[0]
     longer = replace(first, turns=(*first.turns, *dialogues[21].turns))
     out, _ = run_turnwise("start", _write_log(tmp_path / "chats.jsonl", [longer]), "--no-serve")

@@ -47,15 +47,6 @@ def run_schemathesis(address: str, place: Path, *options: str) -> subprocess.Com
 
 
 @pytest.mark.full
-def test_few_requests_to_every_route(address: str, tmp_path: Path) -> None:
-    few = ("--phases", "examples,fuzzing", "--max-examples", "2", "--seed", "1")
-    # the slow route without parameters is left to the other test
-    done = run_schemathesis(address, tmp_path, *few, "--exclude-path", "/conversations/clusters")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert httpx.get(f"{address}/ready").status_code == 200
-
-
-@pytest.mark.full
 def test_many_requests_to_every_route(address: str, tmp_path: Path) -> None:
     """Includes boundary values, and requests that follow from responses."""
     done = run_schemathesis(address, tmp_path, "--max-examples", "100")

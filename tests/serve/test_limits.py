@@ -21,22 +21,7 @@ def client(tiny_folder) -> TestClient:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        b"{",
-        b'{"inputs": ["a"]} x',
-        b"\xff\xfe",
-        b'{"inputs": ["\xff"]}',
-        '{"inputs": ["a"]}'.encode("utf-16"),
-        b'{"inputs": ["\\ud800"]}',
-        b'{"inputs": [NaN]}',
-        b'{"inputs": [Infinity]}',
-        b'{"inputs": ["a\x00"]}',
-        b"\0" * 100,
-        b"[" * 50_000 + b"]" * 50_000,
-        b'{"inputs":' * 9_000 + b"1" + b"}" * 9_000,
-        b'{"inputs": ' + b"[" * 300 + b"]" * 300 + b"}",
-    ],
-    ids=lambda body: repr(body[:25]),
+    [b"{", b'{"inputs": ["a"]} x', b'{"inputs": ["\\ud800"]}', b'{"inputs": [NaN]}', b"[" * 50_000 + b"]" * 50_000],
 )
 def test_invalid_json(client: TestClient, body: bytes) -> None:
     assert is_error(client.post("/embed", content=body, headers=JSON), 400, "not_json")

@@ -104,18 +104,6 @@ def draw_lasso(visit: Visit, *corners: tuple[float, float], release: bool = True
 LEFT_HALF = ((0.01, 0.01), (0.5, 0.01), (0.5, 0.99), (0.01, 0.99))
 
 
-def test_document_is_as_high_as_the_window(browser: Any, site: str) -> None:
-    for width, height in ((1280, 800), (1920, 1080)):
-        visit = open_map(browser, site, width=width, height=height)
-        visit.locator(".group-name").first.click()
-        for _ in range(2):  # a group, then the table of groups
-            assert visit.evaluate("document.scrollingElement.scrollHeight") <= height
-            assert visit.evaluate("document.scrollingElement.scrollWidth") <= width
-            visit.press("← All groups") if visit.locator("text=← All groups").count() else None
-        assert visit.locator("canvas").bounding_box()["height"] > height / 2
-        visit.close()
-
-
 def test_all_groups_are_listed_and_filtered(browser: Any, site: str) -> None:
     visit = open_map(browser, site)
     rows = visit.locator(".groups tbody tr")

@@ -176,5 +176,4 @@ def test_the_command_logs_text_on_a_terminal_and_json_elsewhere(
     assert re.search(r"turnwise \S+ at http://", lines[0])
     assert lines[1].split() == ["model", str(tiny_folder("bert"))]
     assert "POST /embed" in lines[3] and "GET  unknown" in lines[4]
-    assert ("\x1b[32m200\x1b[0m" in lines[3], "\x1b[33m404\x1b[0m" in lines[4]) == (terminal, terminal)
-    assert terminal or "\x1b" not in log
+    assert "\x1b" not in log

@@ -10,20 +10,16 @@ import typer
 from typer import Option
 
 from turnwise.cli.bench import bench_app
-from turnwise.cli.conversations import conversations_app
+from turnwise.cli.conversations import conversations_app, responses_app
 from turnwise.cli.corpus import corpus_app
 from turnwise.cli.evaluate import annotate_app, compare_command, evaluate_command
-from turnwise.cli.experiments import soup_command, sweep_command
 from turnwise.cli.help import MainGroup, command_group
 from turnwise.cli.intents import intents_app
-from turnwise.cli.labels import labels_app
-from turnwise.cli.map import map_command
+from turnwise.cli.map import labels_app, map_command
 from turnwise.cli.models import coherence_command, compress_command, embed_command, export_command
 from turnwise.cli.output import quiet_transformers
-from turnwise.cli.responses import responses_app
-from turnwise.cli.serve import serve_command, serve_key_command
-from turnwise.cli.start import start_command
-from turnwise.cli.train import glove_command, recipes_command, train_command
+from turnwise.cli.serve import serve_command, serve_key_command, start_command
+from turnwise.cli.train import glove_command, recipes_command, soup_command, sweep_command, train_command
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.imports import explain_missing_packages
 from turnwise.version import __version__

@@ -1,55 +1,53 @@
-"""`turnwise conversations`: index whole conversations, find similar ones, and cluster them."""
+"""`turnwise conversations` and `turnwise responses`: tables of conversations and answers, and searches in them."""
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 import turnwise
+from turnwise.cli import options
 from turnwise.cli.help import command_group
-from turnwise.cli.options import AsJson, OptionalModel, Rebuild, Seed, Splits, TableOut, out_file
 from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
-from turnwise.cli.project import model_or_default, project_command, project_part
 from turnwise.core.imports import require
 
 if TYPE_CHECKING:
     from turnwise.assist.conversations import Conversations
+    from turnwise.assist.responses.responder import Suggestion
 
 conversations_app = command_group("Find similar conversations, and cluster conversations.")
-
-Table = Annotated[str, Argument(help="Table folder, or its URI on object storage.")]
+responses_app = command_group("Suggest responses from past agent turns and canned answers.")
 
 #: Number of examples to show per cluster.
 _EXAMPLES = 3
 
 
-@conversations_app.command("index", cls=project_command("store"))
-def index_command(
+@conversations_app.command("index", cls=options.project_command("store"))
+def index_conversations_command(
     stores: Annotated[list[Path], Argument(help="Stores whose dialogues to index.")],
-    out: TableOut = None,
-    model: OptionalModel = None,
-    split: Splits = None,
-    rebuild: Rebuild = False,
-    as_json: AsJson = False,
+    out: options.TableOut = None,
+    model: options.OptionalModel = None,
+    split: options.Splits = None,
+    rebuild: options.Rebuild = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Add the dialogues of stores to a table, one vector each.
 
-    Known dialogues are skipped, so the same command continues after an interruption.
-
-    A table works only with the encoder that it was built with; `--rebuild` replaces it.
+    Known dialogues are skipped, so the same command continues after an interruption. A table works only with the
+    encoder that it was built with; `--rebuild` replaces it.
 
     Example: `turnwise conversations index stores/our-logs --out conversations`
     """
     require("pyarrow", "lancedb", extra="serve")
-    folder = out or str(project_part("conversations", "--out"))
+    folder = out or str(options.project_part("conversations", "--out"))
     corpus = turnwise.read_corpus(*stores, splits=split or None)
     from turnwise.assist.conversations import Conversations
 
     with progress_bar() as progress:
         progress("loading the encoder", 0)
-        encoder = turnwise.Encoder.load(model_or_default(model))
+        encoder = turnwise.Encoder.load(options.model_or_default(model))
         if rebuild:
             Conversations.drop(folder)
         result = Conversations.open(folder, encoder).index(corpus, total=len(corpus), progress=progress)
@@ -61,18 +59,16 @@ def index_command(
     show(asdict(result), facts(folder, rows), as_json=as_json)
 
 
-@conversations_app.command("similar", cls=project_command("conversations"))
+@conversations_app.command("similar", cls=options.project_command("conversations"))
 def similar_command(
-    table: Table,
-    turns: Annotated[
-        list[str] | None, Argument(help="Conversation, one argument per turn; the last is the user's.")
-    ] = None,
+    table: options.Table,
+    turns: Annotated[list[str] | None, Argument(help="Conversation, one argument per turn; the last a user's.")] = None,
     dialogue: Annotated[str | None, Option(help="Instead of turns: id of a dialogue in the table.")] = None,
-    model: OptionalModel = None,
+    model: options.OptionalModel = None,
     top: Annotated[int, Option(min=1, help="Number of conversations.")] = 5,
     source: Annotated[str | None, Option(help="Only conversations of this source.")] = None,
     split: Annotated[str | None, Option(help="Only conversations of this split.")] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Find the conversations most similar to a given one.
 
@@ -80,7 +76,7 @@ def similar_command(
     """
     if bool(turns) == (dialogue is not None):
         raise typer.BadParameter("give either the turns of a conversation or --dialogue", param_hint="TURNS")
-    conversations = _open(table, model)
+    conversations = _open_conversations(table, model)
     where = {name: value for name, value in (("source", source), ("split", split)) if value is not None}
     query = turns or [] if dialogue is None else conversations.dialogue(dialogue)
     data, blocks = [], []
@@ -93,38 +89,32 @@ def similar_command(
     show({"conversations": data}, *blocks, as_json=as_json)
 
 
-@conversations_app.command("clusters", cls=project_command("conversations"))
+@conversations_app.command("clusters", cls=options.project_command("conversations"))
 def clusters_command(
-    table: Table,
-    model: OptionalModel = None,
-    min_cluster_size: Annotated[
-        int | None, Option(min=2, help="Conversations in the smallest cluster; by default depends on their number.")
-    ] = None,
-    method: Annotated[Literal["umap", "tsne"], Option(help="Dimensionality reduction.")] = "umap",
-    seed: Seed = 0,
+    table: options.Table,
+    model: options.OptionalModel = None,
+    min_cluster_size: options.MinClusterSize = None,
+    method: options.Projection = "umap",
+    seed: options.Seed = 0,
     top: Annotated[int, Option(min=1, help="Number of clusters to list.")] = 20,
-    out: Annotated[
-        Path | None, out_file(".csv", help="Write the cluster of every conversation to this .csv file.")
-    ] = None,
-    as_json: AsJson = False,
+    out: Annotated[Path | None, options.out_file(".csv", help="Write the cluster of each conversation.")] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Cluster the conversations of a table by topic.
 
     Example: `turnwise conversations clusters conversations --out clusters.csv`
     """
-    conversations = _open(table, model)
+    conversations = _open_conversations(table, model)
     from turnwise.assist.map.reduction import MapSettings
 
-    settings = MapSettings(method, min_cluster_size, seed=seed)
     with progress_bar() as progress:
-        result = conversations.cluster(settings, progress=progress)
-    clusters = result.clusters
+        result = conversations.cluster(MapSettings(method, min_cluster_size, seed=seed), progress=progress)
+    clusters, count = result.clusters, len(conversations)
     outside = sum(cluster < 0 for _, _, cluster in result.assignments)
     if out is not None:
         from turnwise.core.files import csv_text, write_atomic
 
         write_atomic(out, csv_text(("dialogue", "source", "cluster"), result.assignments))
-    count = len(conversations)
     blocks: list[Block] = [f"{count:,} conversations, {len(clusters):,} clusters, {outside:,} conversations in none"]
     for cluster in clusters[:top]:
         examples = list(zip(cluster.titles, cluster.examples, strict=True))[:_EXAMPLES]
@@ -136,17 +126,128 @@ def clusters_command(
     show(data, *blocks, as_json=as_json)
 
 
-def _open(table: str, model: str | None) -> "Conversations":
+def _open_conversations(table: str, model: str | None) -> "Conversations":
     require("pyarrow", "lancedb", extra="serve")
-    from turnwise.assist.conversations import TABLE, Conversations
+    from turnwise.assist.conversations import Conversations
+
+    _check_table(table, "conversations")
+    with progress_bar() as progress:
+        progress("loading the encoder", 0)
+        return Conversations.open(table, turnwise.Encoder.load(options.model_or_default(model)))
+
+
+def _check_table(table: str, name: str) -> None:
+    """Raise an error if a folder does not hold the table of conversations or responses."""
     from turnwise.assist.search.table import VectorTable
     from turnwise.core.errors import SearchError
 
-    if not VectorTable.exists(table, TABLE):
-        raise SearchError(
-            f"{table} holds no conversations: run `turnwise conversations index STORE --out {table}` first"
-        )
+    if not VectorTable.exists(table, name):
+        raise SearchError(f"{table} holds no {name}: run `turnwise {name} index STORE --out {table}` first")
 
+
+@responses_app.command("index", cls=options.project_command("store"))
+def index_responses_command(
+    sources: Annotated[
+        list[Path],
+        Argument(help="Stores, or canned answers: .txt (one per line), .csv, .tsv, .jsonl, .parquet (field 'text')."),
+    ],
+    out: options.TableOut = None,
+    model: options.OptionalModel = None,
+    speaker: Annotated[
+        list[str] | None, Option(metavar="SPEAKER", help="Index turns of this speaker, by default system; repeatable.")
+    ] = None,
+    split: options.Splits = None,
+    rebuild: options.Rebuild = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Add agent turns and canned answers to a table.
+
+    Rows already present are skipped, so the same command continues after an interruption. A table works only with the
+    encoder that it was built with; `--rebuild` replaces it.
+
+    Canned answers may also have the fields 'after' (the turn before the answer), 'source', 'split' and 'intent'.
+
+    Example: `turnwise responses index stores/our-logs answers.csv --out responses`
+    """
+    require("pyarrow", "lancedb", extra="serve")
+    from turnwise.assist.responses.responder import IndexingResult, read_answers
+    from turnwise.core.errors import CorpusError
+    from turnwise.corpus.storage.store import is_store, require_speakers
+    from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES
+
+    table = out or str(options.project_part("responses", "--out"))
+    stores = [source for source in sources if is_store(source)]
+    files = [source for source in sources if source not in stores]
+    for file in files:
+        if not file.is_file():
+            raise CorpusError(f"{file} is neither a store nor a file of answers ({', '.join(TEXT_FILE_SUFFIXES)})")
+    answers = [answer for file in files for answer in read_answers(file)]
+    corpus = turnwise.read_corpus(*stores, splits=split or None) if stores else None
+    require_speakers([] if corpus is None else corpus.stores, speaker or ())
     with progress_bar() as progress:
         progress("loading the encoder", 0)
-        return Conversations.open(table, turnwise.Encoder.load(model_or_default(model)))
+        encoder = turnwise.Encoder.load(options.model_or_default(model))
+        if rebuild:
+            turnwise.Responder.drop(table)
+        responder = turnwise.Responder.open(table, encoder)
+        result = responder.add(answers, progress=progress)
+        if corpus is not None:
+            indexed = responder.index(corpus, speakers=speaker or ["system"], total=len(corpus), progress=progress)
+            sums = zip(asdict(result).values(), asdict(indexed).values(), strict=True)
+            result = IndexingResult(*(first + second for first, second in sums))
+    index = responder.table.index
+    search = "exact" if index is None else f"approximate, with a recall of {index.recall:.1%}"
+    rows = [
+        ("read", f"{result.dialogues:,} dialogues, {result.given:,} answers"),
+        ("added", f"{result.added:,} answers; {result.present:,} were already there"),
+        ("holds", f"{len(responder):,} answers; search is {search}"),
+    ]
+    data = asdict(result) | {"rows": len(responder), "index": None if index is None else asdict(index)}
+    show(data, facts(table, rows), as_json=as_json)
+
+
+@responses_app.command("suggest", cls=options.project_command("responses"))
+def suggest_command(
+    table: options.Table,
+    turns: Annotated[list[str], Argument(help="Conversation so far, one argument per turn; the last is the user's.")],
+    model: options.OptionalModel = None,
+    reranker: options.OptionalReranker = None,
+    top: Annotated[int, Option(min=1, help="Number of suggestions.")] = 5,
+    k: Annotated[int, Option("--k", min=1, help="Number of distinct answers to retrieve.")] = 50,
+    where: Annotated[
+        list[str] | None,
+        Option(metavar="COLUMN=VALUE", help="Only such answers; repeatable, values of a column are alternatives."),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Suggest responses in a conversation.
+
+    Columns to filter by: speaker, dialogue, turn, source, split, intent, text.
+
+    Example: `turnwise responses suggest responses "Where is my order?" --top 3 --where source=our-logs`
+    """
+    condition: dict[str, list[Any]] = {}
+    for column, value in options.parse_key_values(where, "--where"):
+        condition.setdefault(column, []).append(int(value) if column == "turn" and value.isdecimal() else value)
+    if top > k:
+        raise typer.BadParameter(f"{top} is more than the {k} retrieved answers", param_hint="--top")
+    require("pyarrow", "lancedb", extra="serve")
+    _check_table(table, "responses")
+    with progress_bar() as progress:
+        progress("loading the models", 0)
+        encoder = turnwise.Encoder.load(options.model_or_default(model))
+        loaded = None if reranker is None else turnwise.Reranker.load(reranker)
+        suggestions = turnwise.Responder.open(table, encoder, loaded).suggest(
+            turns, top=top, k=k, where=condition or None
+        )
+    blocks = map(_suggestion_block, suggestions) if suggestions else ["no answer matches the filter"]
+    show({"suggestions": [asdict(each) for each in suggestions]}, *blocks, as_json=as_json)
+
+
+def _suggestion_block(suggestion: "Suggestion") -> Block:
+    place = "canned" if suggestion.dialogue is None else f"{suggestion.dialogue}, turn {suggestion.turn}"
+    times = "once" if suggestion.count == 1 else f"{suggestion.count:,} times"
+    details = f"{place}; similarity {suggestion.similarity:.3f}; used {times}"
+    if suggestion.folded:
+        details += f"; {len(suggestion.folded)} near-duplicates"
+    return lines((f"{suggestion.score:.3f}  {excerpt(suggestion.text)}", "bold"), (f"       {details}", "dim"))

@@ -1,5 +1,7 @@
 """`turnwise corpus`: list, import, count, compare, fetch, sample, show and export conversations."""
 
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,22 +12,15 @@ import turnwise
 from turnwise.cli.corpus_import import import_command, manifest_summary
 from turnwise.cli.corpus_slots import augment_command, detect_command, templates_command
 from turnwise.cli.help import command_group
-from turnwise.cli.options import AsJson, Force, OptionalData, Splits
+from turnwise.cli.options import AsJson, Force, OptionalData, Splits, StoreOut
 from turnwise.cli.output import Block, excerpt, facts, lines, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from turnwise.core.dialogue import Dialogue
-    from turnwise.core.progress import Progress
     from turnwise.corpus.exporting import ExportCounts
     from turnwise.corpus.overlap import TextOverlap
     from turnwise.corpus.registry import Reader
     from turnwise.corpus.stats import CorpusStats
-    from turnwise.corpus.storage.corpus import Corpus
-
-CorpusFormatName = Literal["jsonl", "messages", "convokit", "rasa", "csv", "intents-jsonl"]
 
 corpus_app = command_group("Import, inspect, compare, clean and export conversations.")
 corpus_app.command("import")(import_command)
@@ -46,49 +41,39 @@ def list_command(
     from turnwise.corpus.registry import READERS, get_reader
 
     readers = [get_reader(name)] if name else list(READERS.values())
-    data = [_describe(reader) for reader in readers]
+    data = [
+        {
+            **{key: getattr(reader, key) for key in ("name", "title", "licence", "home")},
+            "dialogues": reader.published.dialogues if reader.published else None,
+            "utterances": reader.published.utterances if reader.published else None,
+            "options": list(reader.options),
+            "fetch": bool(reader.downloads),
+        }
+        for reader in readers
+    ]
     if name:
-        show(data, *_reader_blocks(readers[0]), as_json=as_json)
+        [reader] = readers
+        facts_rows = [("licence", reader.licence), ("home", reader.home)]
+        if reader.published:
+            counts = f"{reader.published.dialogues:,} dialogues, {reader.published.utterances:,} utterances"
+            facts_rows.append(("published", counts))
+        about = facts(f"{reader.name}: {reader.title}", [row for row in facts_rows if row[1]])
+        show(data, about, lines((reader.help, "")), as_json=as_json)
         return
-    groups = {
-        title: [
-            (reader.name, reader.title + (f"  ({reader.licence})" if reader.licence else ""))
-            for reader in readers
-            if reader.is_log == is_log
-        ]
-        for title, is_log in (("Your own data", True), ("Public corpora", False))
+    rows = {
+        is_log: [(each.name, _title(each)) for each in readers if each.is_log == is_log] for is_log in (True, False)
     }
-    blocks = [facts(title, rows) for title, rows in groups.items()]
+    blocks = [facts("Your own data", rows[True]), facts("Public corpora", rows[False])]
     show(data, *blocks, "Details of one reader: turnwise corpus list NAME", as_json=as_json)
 
 
-def _describe(reader: "Reader") -> dict[str, Any]:
-    return {
-        "name": reader.name,
-        "title": reader.title,
-        "licence": reader.licence,
-        "home": reader.home,
-        "dialogues": reader.published.dialogues if reader.published else None,
-        "utterances": reader.published.utterances if reader.published else None,
-        "options": list(reader.options),
-        "fetch": bool(reader.downloads),
-    }
-
-
-def _reader_blocks(reader: "Reader") -> list[Any]:
-    rows = [("licence", reader.licence), ("home", reader.home)]
-    if reader.published:
-        counts = f"{reader.published.dialogues:,} dialogues, {reader.published.utterances:,} utterances"
-        rows.append(("published", counts))
-    title = f"{reader.name}: {reader.title}"
-    return [facts(title, [row for row in rows if row[1]]), lines((reader.help, ""))]
+def _title(reader: "Reader") -> str:
+    return reader.title + (f"  ({reader.licence})" if reader.licence else "")
 
 
 @corpus_app.command("stats")
 def stats_command(
-    paths: Annotated[
-        list[Path], Argument(help="Stores, counted together; or one response-selection file.", metavar="STORE…")
-    ],
+    paths: Annotated[list[Path], Argument(help="Stores, or a response-selection file.", metavar="STORE…")],
     curve: Annotated[Path | None, Option(help="Write the frequency curve (WMDC, Fig. 1) to this SVG file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -140,10 +125,7 @@ def _statistics_blocks(title: str, statistics: "CorpusStats") -> list[Block]:
 def overlap_command(
     names: Annotated[
         list[str],
-        Argument(
-            help="Stores, or names of data sets in --data; with :train, :valid or :test only that split.",
-            metavar="A B…",
-        ),
+        Argument(metavar="A B…", help="Stores, or data sets in --data; with :train, :valid or :test only that split."),
     ],
     data: OptionalData = None,
     examples: Annotated[int, Option(min=0, help="Shared texts and pairs to show for each overlap.")] = 3,
@@ -158,8 +140,6 @@ def overlap_command(
     """
     if len(names) < 2:
         raise typer.BadParameter("name two or more stores or data sets", param_hint="A B…")
-    from dataclasses import asdict
-
     from turnwise.corpus.overlap import find_overlaps
     from turnwise.evaluation.leakage import open_text_collection
 
@@ -185,17 +165,9 @@ def _overlap_block(overlap: "TextOverlap") -> Block:
 @corpus_app.command("decontaminate")
 def decontaminate_command(
     store: Annotated[Path, Argument(help="Store to read.")],
-    against: Annotated[
-        list[str],
-        Option(
-            metavar="NAME",
-            help="Store or data set in --data; with :train, :valid or :test only that split; repeatable.",
-        ),
-    ],
-    out: Annotated[Path, Option(help="Store to write.")],
-    by_turn: Annotated[
-        bool, Option("--by-turn", help="Drop every turn that --against has, and split its dialogue there.")
-    ] = False,
+    against: Annotated[list[str], Option(metavar="NAME", help="Test data, as for `corpus overlap`; repeatable.")],
+    out: StoreOut,
+    by_turn: Annotated[bool, Option("--by-turn", help="Drop single turns, and split their dialogues there.")] = False,
     data: OptionalData = None,
     as_json: AsJson = False,
 ) -> None:
@@ -225,9 +197,7 @@ def decontaminate_command(
 def fetch_command(
     name: Annotated[str, Argument(help="Public corpus, from `turnwise corpus list`.")],
     out: Annotated[Path | None, Option(help="Folder to download to; data/NAME by default.")] = None,
-    accept_licence: Annotated[
-        bool, Option("--accept-licence", help="You have read the licence shown and accept it.")
-    ] = False,
+    accept_licence: Annotated[bool, Option("--accept-licence", help="You accept the licence.")] = False,
 ) -> None:
     """Download a public corpus from its authors.
 
@@ -253,7 +223,7 @@ def fetch_command(
 
 @corpus_app.command("sample")
 def sample_command(
-    out: Annotated[Path, Option(help="Store to write.")],
+    out: StoreOut,
     dialogues: Annotated[int, Option(help="Number of dialogues.", min=1)] = 10_000,
     seed: Annotated[int, Option(help="Random seed; the same seed gives the same bytes.")] = 1,
     as_json: AsJson = False,
@@ -278,21 +248,17 @@ def show_command(
     skip: Annotated[int, Option(help="Number of dialogues to skip first.", min=0)] = 0,
 ) -> None:
     """Print dialogues of a store."""
-    from itertools import islice
-
-    from rich.console import Console
-    from rich.text import Text
-
     from turnwise.corpus.storage.store import Store
 
-    console = Console()
+    blocks = []
     for dialogue in islice(Store(store), skip, skip + dialogues):
-        console.print(Text(f"{dialogue.id}  ({dialogue.split or 'no split'})", style="bold"))
+        parts = [(f"{dialogue.id}  ({dialogue.split or 'no split'})", "bold")]
         for turn in dialogue.turns:
             labels = " ".join([*([turn.intent] if turn.intent else []), *turn.acts])
-            line = Text(f"{turn.speaker:>10}  ", style="cyan" if turn.speaker == "system" else "green")
-            console.print(line.append(turn.text, style="default").append(f"  {labels}", style="dim"))
-        console.print()
+            colour = "cyan" if turn.speaker == "system" else "green"
+            parts.append((f"{turn.speaker:>10}  {turn.text}  {labels}", colour))
+        blocks.append(lines(*parts))
+    show(None, *blocks)
 
 
 @corpus_app.command("export")
@@ -300,12 +266,8 @@ def export_command(
     stores: Annotated[list[Path], Argument(help="Stores to write, in order.", metavar="STORE…")],
     out: Annotated[Path, Option(help="File to write, for convokit a folder; new unless --force is given.")],
     form: Annotated[
-        CorpusFormatName,
-        Option(
-            "--format",
-            help="jsonl: turnwise's own; messages: chat-completion logs; convokit; of the user's turns with an intent: "
-            "rasa (nlu.yml), csv, intents-jsonl.",
-        ),
+        Literal["jsonl", "messages", "convokit", "rasa", "csv", "intents-jsonl"],
+        Option("--format", help="jsonl is turnwise's own; rasa, csv, intents-jsonl: the user's turns with an intent."),
     ] = "jsonl",
     splits: Splits = None,
     force: Force = False,
@@ -313,23 +275,12 @@ def export_command(
 ) -> None:
     """Write stores as JSON Lines, or in a format of other tools.
 
-    Examples: `turnwise corpus export stores/logs --out logs.jsonl`
-
-    `turnwise corpus export stores/intents --format rasa --split train --out nlu.yml`
+    Example: `turnwise corpus export stores/intents --format rasa --split train --out nlu.yml`
     """
     from turnwise.corpus.exporting import export_dialogues
 
-    corpus = turnwise.read_corpus(*stores, splits=splits)
-    with progress_bar() as progress:
-        counts = export_dialogues(_report_progress(corpus, progress), out, form, overwrite=force)
+    counts = export_dialogues(turnwise.read_corpus(*stores, splits=splits), out, form, overwrite=force)
     show(counts.as_dict(), export_report(out, counts), as_json=as_json)
-
-
-def _report_progress(corpus: "Corpus", progress: "Progress") -> "Iterator[Dialogue]":
-    for number, dialogue in enumerate(corpus, 1):
-        yield dialogue
-        if number % 1000 == 0:
-            progress("exporting", number, len(corpus))
 
 
 def export_report(out: Path, counts: "ExportCounts") -> Block:

@@ -11,13 +11,12 @@ import typer
 from typer import Argument, Option
 
 import turnwise
-from turnwise.cli.options import AsJson, parse_key_values
+from turnwise.cli.options import AsJson, ReaderOptions, StoreOut, parse_key_values
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.hygiene.edits import HolePolicy
 
 if TYPE_CHECKING:
-    from turnwise.corpus.hygiene.masking import Masking
     from turnwise.corpus.storage.store import Store
 
 #: In place of a reader: the one that fits.
@@ -30,7 +29,7 @@ NO_CHANGE = "no change"
 def import_command(
     reader: Annotated[str, Argument(help="Reader, from `turnwise corpus list`; auto: recognise the format.")],
     path: Annotated[Path, Argument(help="File or folder to read.")],
-    out: Annotated[Path, Option(help="Store to write; an existing one is replaced once the import is complete.")],
+    out: StoreOut,
     step: Annotated[
         list[str] | None,
         Option(
@@ -41,21 +40,17 @@ def import_command(
             "exact-duplicates, near-duplicates[=0.8].",
         ),
     ] = None,
-    settings: Annotated[
-        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Option of the reader, as key=value; repeatable.")
-    ] = None,
+    settings: ReaderOptions = None,
     strict: Annotated[bool, Option("--strict", help="Stop at the first rejected row.")] = False,
     encoding: Annotated[str | None, Option(help="Text encoding; detected for logs by default.")] = None,
     holes: Annotated[
         HolePolicy | None,
         Option(
-            help="What to do where a message cannot be read: end the dialogue there and begin another one (default for "
-            "logs), leave out the dialogue, or treat its neighbours as consecutive (default for public corpora)."
+            help="Where a message cannot be read: end the dialogue and begin another one (default for logs), leave out "
+            "the dialogue, or treat its neighbours as consecutive (default for public corpora)."
         ),
     ] = None,
-    split: Annotated[
-        str | None, Option(help="Divide into train, valid and test by these percentages, such as 80/10/10.")
-    ] = None,
+    split: Annotated[str | None, Option(help="Percentages of train, valid and test, such as 80/10/10.")] = None,
     split_by: Annotated[
         Literal["conversation", "time"],
         Option(help="--split: at random by conversation, or by time, the oldest conversations for training."),
@@ -64,36 +59,24 @@ def import_command(
     limit: Annotated[int | None, Option(min=1, help="Import only that many dialogues, to try a setting.")] = None,
     region: Annotated[
         list[str] | None,
-        Option(
-            metavar="COUNTRY",
-            help="mask: country of the log, such as DE, for its national phone numbers; repeatable.",
-        ),
+        Option(metavar="COUNTRY", help="mask: country of the log, such as DE, for its phone numbers; repeatable."),
     ] = None,
     mask_pattern: Annotated[
         list[str] | None,
-        Option(
-            metavar="NAME=REGEX",
-            help="mask: a further kind as NAME=REGEX, such as 'order=[A-Z]{2}-[0-9]{6}'; repeatable.",
-        ),
+        Option(metavar="NAME=REGEX", help="mask: a further kind, such as 'order=[A-Z]{2}-[0-9]{6}'; repeatable."),
     ] = None,
     mask_list: Annotated[
         list[str] | None,
-        Option(metavar="NAME=FILE", help="mask: a further kind as NAME=FILE with one text per line; repeatable."),
+        Option(metavar="NAME=FILE", help="mask: a further kind, in a file with one text per line; repeatable."),
     ] = None,
-    mask_entities: Annotated[
-        str | None,
-        Option(help="mask: entities found by module:function, which returns (start, end, label) for a text."),
-    ] = None,
-    pseudonyms: Annotated[
-        bool, Option("--pseudonyms", help="mask: number what is masked within a dialogue, as in [NAME_2].")
-    ] = False,
+    mask_entities: Annotated[str | None, Option(help="mask: module:function that returns (start, end, label).")] = None,
+    pseudonyms: Annotated[bool, Option("--pseudonyms", help="mask: number what is masked, as in [NAME_2].")] = False,
     yes: Annotated[bool, Option("--yes", help="auto: import without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Import a log or a corpus into a store, validated and cleaned.
 
-    Examples:
-    `turnwise corpus import auto export.json --out store`
+    Examples: `turnwise corpus import auto export.json --out store`
 
     `turnwise corpus import table chats.csv --out store --set conversation=thread --set text=body --set time=sent_at`
 
@@ -101,7 +84,17 @@ def import_command(
     """
     from turnwise.corpus.importing.splits import SplitPlan
 
-    masking = _masking(region, mask_pattern, mask_list, mask_entities, pseudonyms)
+    masking = None
+    if region or mask_pattern or mask_list or mask_entities or pseudonyms:
+        from turnwise.corpus.hygiene.masking import Masking, load_recogniser, read_list
+
+        masking = Masking(
+            regions=region or (),
+            patterns=dict(parse_key_values(mask_pattern)),
+            lists={kind: read_list(Path(file)) for kind, file in parse_key_values(mask_list)},
+            recogniser=load_recogniser(mask_entities) if mask_entities else None,
+            pseudonyms=pseudonyms,
+        )
     plan = SplitPlan.parse(split, split_by, split_seed) if split else None
     recognise = reader == AUTO
     reader, options = choose_reader(reader, path, settings, encoding)
@@ -165,16 +158,12 @@ def show_preview(reader: str, path: Path, steps: Sequence[str], **arguments: Any
 def _confirm_import(reader: str, path: Path, out: Path, options: dict[str, Any]) -> None:
     """Ask whether to import; without a terminal, raise an error that names the command."""
     words = ["turnwise", "corpus", "import", reader, str(path), "--out", str(out)]
-    words += [
-        word for key, value in options.items() for setting in _settings(key, value) for word in ("--set", setting)
-    ]
-    command = shlex.join(words)
+    for setting in (each for key, value in options.items() for each in _settings(key, value)):
+        words += ["--set", setting]
+    change = f"To change how they are read, add your other options to: {shlex.join(words)}"
     if not sys.stdin.isatty():
-        raise TurnwiseError(
-            "check the conversations above; if they are right, add --yes. To change how they are read, add your other"
-            f" options to: {command}"
-        )
-    message(f"To change how they are read, add your other options to: {command}")
+        raise TurnwiseError(f"check the conversations above; if they are right, add --yes. {change}")
+    message(change)
     if not typer.confirm("Import it?", err=True):
         raise typer.Abort
 
@@ -186,27 +175,6 @@ def _settings(key: str, value: Any) -> list[str]:
     if isinstance(value, list | tuple):
         return [f"{key}={item}" for item in value]
     return [f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
-
-
-def _masking(
-    regions: list[str] | None,
-    patterns: list[str] | None,
-    lists: list[str] | None,
-    entities: str | None,
-    pseudonyms: bool,
-) -> "Masking | None":
-    """Return how personal data is masked; None if no option asks for it."""
-    if not (regions or patterns or lists or entities or pseudonyms):
-        return None
-    from turnwise.corpus.hygiene.masking import Masking, load_recogniser, read_list
-
-    return Masking(
-        regions=regions or (),
-        patterns=dict(parse_key_values(patterns)),
-        lists={kind: read_list(Path(file)) for kind, file in parse_key_values(lists)},
-        recogniser=load_recogniser(entities) if entities else None,
-        pseudonyms=pseudonyms,
-    )
 
 
 def manifest_summary(store: "Store") -> dict[str, Any]:
@@ -251,8 +219,6 @@ def warn_of_losses(manifest: Mapping[str, Any]) -> None:
     if "lost" not in manifest:  # a generated store
         return
     lost, total = manifest["lost"]["rows"], manifest["lost"]["of"]
-    if lost <= 0.05 * total:
-        return
-    reasons = list(manifest["reasons"])[:1]
-    cause = f" Most frequent reason: {reasons[0]}." if reasons else ""
-    message(f"WARNING: {lost:,} of {total:,} rows ({lost / total:.0%}) were lost.{cause}")
+    if lost > 0.05 * total:
+        cause = "".join(f" Most frequent reason: {reason}." for reason in list(manifest["reasons"])[:1])
+        message(f"WARNING: {lost:,} of {total:,} rows ({lost / total:.0%}) were lost.{cause}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from turnwise.cli.options import AsJson
+from turnwise.cli.options import AsJson, StoreOut
 from turnwise.cli.output import Block, facts, progress_bar, show
 
 if TYPE_CHECKING:
@@ -20,12 +20,8 @@ SlotStore = Annotated[Path, Argument(help="Store whose turns have slots.")]
 Split = Annotated[str | None, Option(help="Split to read; by default train, or everything if the store has no splits.")]
 Speaker = Annotated[
     str | None,
-    Option(
-        help="Turns of this speaker: user, system, speaker_1, …, or any.",
-        callback=lambda name: None if name == "any" else name,
-    ),
+    Option(help="Speaker: user, system, …, or any.", callback=lambda name: None if name == "any" else name),
 ]
-StoreOut = Annotated[Path, Option(help="Store to write; an existing one is replaced once complete.")]
 
 
 def templates_command(
@@ -50,14 +46,9 @@ def templates_command(
         progress("counting templates", 1, 2)
         table = TemplateTable.from_corpus(corpus, speaker)
     templates = [(template.text(names=True), count) for template, count in table.most_common(top)]
-    data = {
-        "splits": corpus.splits,
-        "utterances": table.utterances,
-        "templates": len(table),
-        "values": book.distinct_values,
-        "slots": _slot_values(book, top),
-        "common": [{"template": template, "count": count} for template, count in templates],
-    }
+    data: dict[str, Any] = {"splits": corpus.splits, "utterances": table.utterances, "templates": len(table)}
+    data |= {"values": book.distinct_values, "slots": _slot_values(book, top)}
+    data["common"] = [{"template": template, "count": count} for template, count in templates]
     rows = [
         ("read", _describe_splits(corpus)),
         ("utterances", f"{table.utterances:,}"),
@@ -72,9 +63,7 @@ def augment_command(
     store: SlotStore,
     out: StoreOut,
     top: Annotated[int, Option(help="Number of values per slot to fill in, most frequent first.", min=1)],
-    max_per_template: Annotated[
-        int, Option(help="Maximum number of utterances per template; a random sample beyond that.", min=1)
-    ] = 100,
+    max_per_template: Annotated[int, Option(help="Utterances per template; beyond, a random sample.", min=1)] = 100,
     seed: Annotated[int, Option(help="Random seed.")] = 1,
     split: Split = None,
     speaker: Speaker = "user",
@@ -90,17 +79,9 @@ def augment_command(
     from turnwise.corpus.slots.templates import open_training_split
 
     _check_speaker(open_training_split(store, split).stores, speaker)
+    options = {"top": top, "max_per_template": max_per_template, "seed": seed}
     with progress_bar() as progress:
-        written = augment_store(
-            store,
-            out,
-            top=top,
-            max_per_template=max_per_template,
-            seed=seed,
-            split=split,
-            speaker=speaker,
-            progress=progress,
-        )
+        written = augment_store(store, out, **options, split=split, speaker=speaker, progress=progress)
     data = {name: value for name, value in written.manifest["facts"].items() if name != "made_of"}
     rows = [
         ("read", _describe_splits(open_training_split(store, split))),
@@ -115,37 +96,22 @@ def augment_command(
 def detect_command(
     store: Annotated[Path | None, Argument(help="Store without slots.")] = None,
     out: Annotated[Path | None, Option(help="Store to write; an existing one is replaced once complete.")] = None,
-    gazetteer: Annotated[
-        list[Path] | None,
-        Option(help="Store with slots whose values (split train) to learn; repeatable.", metavar="STORE"),
-    ] = None,
-    spacy: Annotated[
-        str | None, Option(help="Use this spaCy model instead, such as en_core_web_lg.", metavar="MODEL")
-    ] = None,
-    against: Annotated[
-        list[Path] | None,
-        Option(help="Store with slots to evaluate on (split test or valid); repeatable.", metavar="STORE"),
-    ] = None,
+    gazetteer: Annotated[list[Path] | None, Option(help="Store to learn from; repeatable.", metavar="STORE")] = None,
+    spacy: Annotated[str | None, Option(help="spaCy model instead, such as en_core_web_lg.", metavar="MODEL")] = None,
+    against: Annotated[list[Path] | None, Option(help="Store to evaluate on; repeatable.", metavar="STORE")] = None,
     speaker: Speaker = "user",
     replace: Annotated[bool, Option("--replace", help="Replace slots that the turns already have.")] = False,
-    min_fraction: Annotated[
-        float, Option(help="Learn a value only if at least this fraction of its occurrences are slots.", min=0, max=1)
-    ] = 0.5,
+    min_fraction: Annotated[float, Option(help="Learn values of which this fraction are slots.", min=0, max=1)] = 0.5,
     min_count: Annotated[int, Option(help="Learn a value only if it is a slot this often.", min=1)] = 2,
     top: Annotated[int, Option(help="Number of values per slot to show.", min=1)] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Detect slots in a store that has none.
-
-    Uses patterns and learnt values, or a spaCy model, and writes a new store.
+    """Detect slots in a store that has none, and write a new store.
 
     Dates, times, money, ordinals and numbers are found by patterns; other values are learnt from stores with slots.
     `--against` reports agreement with annotated slots; it also works without STORE and `--out`.
 
-    Examples:
-    `turnwise corpus detect stores/clinc150 --out stores/clinc150-slots --gazetteer stores/massive`
-
-    `turnwise corpus detect --gazetteer stores/massive --against stores/snips`
+    Example: `turnwise corpus detect stores/clinc150 --out stores/clinc150-slots --gazetteer stores/massive`
     """
     if (store is None) != (out is None):
         raise typer.BadParameter("name both the store to read and the one to write", param_hint="STORE and --out")

@@ -9,22 +9,10 @@ import typer
 from typer import Argument, Option
 
 import turnwise
-from turnwise.cli.experiments import show_points
+from turnwise.cli import options
 from turnwise.cli.help import command_group
-from turnwise.cli.options import (
-    AsJson,
-    Compressed,
-    Data,
-    Datasets,
-    EvaluationSeeds,
-    EvaluationSteps,
-    OneSuite,
-    PoolingName,
-    Seed,
-    Tasks,
-    registered,
-)
 from turnwise.cli.output import facts, message, progress_bar, show
+from turnwise.cli.train import show_points
 from turnwise.core import registry
 from turnwise.core.imports import require
 from turnwise.core.model_names import DEFAULT_ENCODER
@@ -40,55 +28,47 @@ def evaluate_command(
         str,
         Argument(
             help="turnwise-small, minilm, a model folder, a Hugging Face id, sentence-transformers:NAME, glove:FILE, "
-            "or module:function (a Python function from a list of texts to an array)."
+            "or module:function (from a list of texts to an array)."
         ),
     ],
-    data: Data,
+    data: options.Data,
     out: Annotated[Path, Option(file_okay=False, help="Folder for results.json, tables.md and report.html.")],
-    suite: OneSuite = None,
-    task: Tasks = None,
-    dataset: Datasets = None,
-    pooling: PoolingName = None,
+    suite: Annotated[
+        str | None,
+        Option(
+            callback=options.registered("suite"),
+            help=f"Fill a paper's tables: {', '.join(registry.known_names('suite'))}.",
+        ),
+    ] = None,
+    task: options.Tasks = None,
+    dataset: options.Datasets = None,
+    pooling: options.PoolingName = None,
     postprocess: Annotated[
         str | None,
         Option(
-            callback=registered("post-processor"),
+            callback=options.registered("post-processor"),
             help=f"Post-process the vectors by {' or '.join(registry.known_names('post-processor'))}; needs --fit.",
         ),
     ] = None,
     fit: Annotated[Path | None, Option(help="Store whose texts the post-processing is fitted on.")] = None,
-    compressed: Compressed = False,
-    reranker: Annotated[
-        str | None,
-        Option(
-            help="Re-ranker to use beside the encoder, for the task selection and for scoring candidates: "
-            "turnwise-reranker, a model folder or a Hugging Face id."
-        ),
-    ] = None,
-    fine_tuning: Annotated[
-        bool | None,
-        Option(help="Run the tasks that fine-tune the encoder; on for a suite, off for tasks.", show_default=False),
-    ] = None,
-    exclude_seen: Annotated[
-        bool, Option("--exclude-seen", help="Score only test examples that the model has not seen in training.")
-    ] = False,
-    seeds: EvaluationSeeds = None,
-    steps: EvaluationSteps = None,
+    compressed: options.Compressed = False,
+    reranker: options.OptionalReranker = None,
+    fine_tuning: Annotated[bool | None, Option(help="Also fine-tune the encoder; on for a suite.")] = None,
+    exclude_seen: Annotated[bool, Option("--exclude-seen", help="Only test examples not seen in training.")] = False,
+    seeds: options.EvaluationSeeds = None,
+    steps: options.EvaluationSteps = None,
     every_epoch: Annotated[
         bool,
-        Option("--every-epoch", help="Evaluate every saved epoch of a run, whose folder MODEL is, and draw curves."),
+        Option("--every-epoch", help="Evaluate every saved epoch of the run in the folder MODEL, and draw curves."),
     ] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Evaluate a model with the protocols of published papers.
 
-    The report shows confidence intervals, and the published results next to the model's.
-
-    Finished work is kept in OUT/cache: the same command continues after an interruption.
+    The report shows confidence intervals, and the published results next to the model's. Finished work is kept in
+    OUT/cache: the same command continues after an interruption.
 
     Example: `turnwise evaluate minilm --suite dse --data data --out results`
-
-    Example: `turnwise evaluate run --every-epoch --suite dse --data data --out epochs`
     """
     if (suite is None) == (not task):
         raise typer.BadParameter("name either a suite or one or more tasks", param_hint="--suite / --task")
@@ -97,18 +77,16 @@ def evaluate_command(
     require("torch", "pyarrow", extra="train")
     from turnwise.evaluation.evaluation_protocols import Effort
 
+    effort = Effort(seeds, steps)
     if every_epoch:
         from turnwise.papers.sweeps.experiment import EvaluationPlan
         from turnwise.papers.sweeps.series import evaluate_epochs
 
         if postprocess is not None or reranker is not None or compressed or exclude_seen:
-            raise typer.BadParameter(
-                "cannot be used with --postprocess, --reranker, --compressed or --exclude-seen",
-                param_hint="--every-epoch",
-            )
+            unused = "cannot be used with --postprocess, --reranker, --compressed or --exclude-seen"
+            raise typer.BadParameter(unused, param_hint="--every-epoch")
         fine_tuning = suite is not None if fine_tuning is None else fine_tuning
-        suites = () if suite is None else (suite,)
-        plan = EvaluationPlan(data, suites, task or (), dataset or (), fine_tuning, Effort(seeds, steps))
+        plan = EvaluationPlan(data, (suite,) if suite else (), task or (), dataset or (), fine_tuning, effort)
         with progress_bar() as progress:
             points = evaluate_epochs(Path(model), plan, out, pooling, progress)
         show_points(points, out, as_json, title=model)
@@ -134,7 +112,7 @@ def evaluate_command(
                 reranker=reranker,
                 fine_tuning=fine_tuning,
                 exclude_seen=exclude_seen,
-                effort=Effort(seeds, steps),
+                effort=effort,
                 progress=progress,
             )
         write_report(results, out)
@@ -166,7 +144,7 @@ def _interval(row: "MetricRow") -> str:
 def compare_command(
     results: Annotated[list[Path], Argument(help="Folders written by `evaluate`; each is compared with the first.")],
     all_pairs: Annotated[bool, Option("--all-pairs", help="Compare every two folders instead.")] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Compare evaluated models with paired tests.
 
@@ -192,12 +170,12 @@ def annotate_export_command(
     out: Annotated[Path, Option(dir_okay=False, help="CSV file for the annotators.")],
     pairs: Annotated[int, Option(min=3, help="Number of pairs.")] = 300,
     label: Annotated[Literal["intent", "acts"], Option(help="Label that pairs are sampled by.")] = "intent",
-    model: Annotated[
-        str, Option(help="Encoder whose nearest neighbours make up a third of the pairs.")
-    ] = DEFAULT_ENCODER,
-    seed: Seed = 0,
+    model: options.Model = DEFAULT_ENCODER,
+    seed: options.Seed = 0,
 ) -> None:
     """Write pairs of texts for people to rate, as DialogueCSE did.
+
+    A third of them are nearest neighbours by the model.
 
     Example: `turnwise annotate export store --out pairs.csv --pairs 300`
     """
@@ -214,9 +192,7 @@ def annotate_export_command(
 @annotate_app.command("collect")
 def annotate_collect_command(
     files: Annotated[list[Path], Argument(help="CSV files returned by the annotators.")],
-    out: Annotated[
-        Path, Option(dir_okay=False, help="Similarity set: score, first and second text, separated by tabs.")
-    ],
+    out: Annotated[Path, Option(dir_okay=False, help="Tab-separated file: score, first and second text.")],
 ) -> None:
     """Write a similarity set from the annotators' median scores.
 

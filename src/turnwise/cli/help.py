@@ -1,5 +1,6 @@
 """Help texts: commands in sections, one whole line each, and no words broken at hyphens."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
@@ -32,42 +33,27 @@ class _Formatter(typer.Context.formatter_class):  # type: ignore[misc, valid-typ
         return str(super().getvalue()).replace(_UNBREAKABLE, "-")
 
 
-class _HelpContext(typer.Context):
-    formatter_class = _Formatter
+TyperGroup.context_class.formatter_class = _Formatter  # of all contexts
 
 
 class CommandGroup(TyperGroup):
     """A group of commands whose help lists the first sentence of each, never shortened."""
 
-    context_class = _HelpContext
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, whose help is formatted in the same way, or None."""
-        command = super().get_command(ctx, cmd_name)
-        if command is not None:
-            command.context_class = _HelpContext
-        return command
+    sections: Mapping[str, Sequence[str]] | None = None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands."""
-        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        helps = {name: command.get_short_help_str(10_000) for name, command in commands.items() if not command.hidden}
+        helps = {name: command.get_short_help_str(10_000) for name, command in self.commands.items()}
         width = max(map(len, helps), default=0)
-        for title, names in self._sections(list(helps)).items():
+        for title, names in (self.sections or {"Commands": list(helps)}).items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), helps[name]) for name in names])
 
-    def _sections(self, names: list[str]) -> dict[str, list[str]]:
-        return {"Commands": names}
-
 
 class MainGroup(CommandGroup):
-    """`turnwise` itself, whose commands are listed in `SECTIONS`."""
+    """`turnwise` itself."""
 
-    def _sections(self, names: list[str]) -> dict[str, list[str]]:
-        sections = {title: [name for name in listed if name in names] for title, listed in SECTIONS.items()}
-        other = [name for name in names if not any(name in listed for listed in SECTIONS.values())]
-        return sections | ({"Other": other} if other else {})
+    sections = SECTIONS
 
 
 def command_group(help: str, cls: type[CommandGroup] = CommandGroup) -> typer.Typer:

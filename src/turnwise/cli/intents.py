@@ -2,19 +2,18 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 import turnwise
+from turnwise.cli import options
 from turnwise.cli.corpus import export_report
 from turnwise.cli.help import command_group
 from turnwise.cli.intent_output import decision_block, predictions_table, show_classifier, show_result
-from turnwise.cli.options import AsJson, Force, OptionalModel, Seed, out_file
 from turnwise.cli.output import message, progress_bar, show
-from turnwise.cli.project import model_or_default, project_command, project_part
-from turnwise.core.model_names import DEFAULT_ENCODER
+from turnwise.core.errors import IntentError
 
 if TYPE_CHECKING:
     from turnwise.assist.intents.classifier import IntentClassifier
@@ -27,7 +26,7 @@ intents_app.add_typer(examples_app, name="examples")
 Labelled = tuple[tuple[str, ...], tuple[str, ...]]
 
 #: Commands on a classifier, which may be left out inside a project.
-_InFolder = project_command("intents")
+_InFolder = options.project_command("intents")
 
 Folder = Annotated[Path, Argument(file_okay=False, help="Classifier folder, written by `turnwise intents fit`.")]
 LabelledTexts = Annotated[Path, Argument(help="Texts with intents: a .csv, .tsv, .jsonl or .parquet file, or a store.")]
@@ -35,15 +34,7 @@ TextColumn = Annotated[str, Option("--text", help="Text column.")]
 IntentColumn = Annotated[str, Option("--intent", help="Intent column.")]
 FalseRejection = Annotated[
     float | None,
-    Option(
-        help="Fraction of in-scope texts that may be rejected, 0: never abstain; by default 0.05, or the classifier's.",
-        min=0,
-        max=0.99,
-    ),
-]
-Head = Annotated[
-    Literal["auto", "neighbours", "prototypes", "logistic"] | None,
-    Option(help="Classification head; auto, the default: chosen by cross-validation."),
+    Option(min=0, max=0.99, help="Fraction of in-scope texts that may be rejected; 0: never abstain; 0.05 by default."),
 ]
 Neighbours = Annotated[
     int | None, Option(min=1, help="Nearest examples of an intent to use, 5 by default, for the head neighbours.")
@@ -51,25 +42,23 @@ Neighbours = Annotated[
 PerIntent = Annotated[bool | None, Option(help="Use one threshold per intent.")]
 Tune = Annotated[int | None, Option(min=1, help="Fine-tune the encoder on the examples first, for this many epochs.")]
 ResultFile = Annotated[
-    Path | None, out_file(".html", ".htm", ".json", help="Write the result to this HTML or JSON file.")
+    Path | None, options.out_file(".html", ".htm", ".json", help="Write the result to this HTML or JSON file.")
 ]
 
 
 @intents_app.command("fit")
 def fit_command(
     examples: LabelledTexts,
-    out: Annotated[
-        Path | None, Option(file_okay=False, help="Classifier folder to write; inside a project, its own by default.")
-    ] = None,
-    model: OptionalModel = None,
-    head: Head = None,
+    out: Annotated[Path | None, Option(file_okay=False, help="Folder to write; inside a project, its own.")] = None,
+    model: options.OptionalModel = None,
+    head: options.Head = None,
     neighbours: Neighbours = None,
     false_rejection: FalseRejection = None,
     per_intent: PerIntent = None,
     tune: Tune = None,
     text: TextColumn = "text",
     intent: IntentColumn = "intent",
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Fit a classifier on examples and calibrate it on them.
 
@@ -79,20 +68,13 @@ def fit_command(
     """
     from turnwise.assist.intents.classifier_files import is_classifier
     from turnwise.assist.intents.storage import replace_classifier
-    from turnwise.core.errors import IntentError
 
-    out = out or project_part("intents", "--out")
+    out = out or options.project_part("intents", "--out")
     labelled = _read(examples, text, intent)
     if out.is_dir() and any(out.iterdir()) and not is_classifier(out):
         raise IntentError(f"{out} exists and is not an intent classifier: choose another folder")
-    classifier = _make_classifier(
-        model=model_or_default(model),
-        head=head,
-        neighbours=neighbours,
-        false_rejection=false_rejection,
-        per_intent=per_intent,
-        tune=tune,
-    )
+    arguments = {"head": head, "neighbours": neighbours, "per_intent": per_intent}
+    classifier = _make_classifier(model, false_rejection, tune, **arguments)
     with progress_bar() as progress:
         progress("fitting", 0)
         classifier.fit(*labelled, progress=progress)
@@ -104,23 +86,14 @@ def fit_command(
 def predict_command(
     folder: Folder,
     texts: Annotated[list[str] | None, Argument(help="Texts to classify.")] = None,
-    file: Annotated[
-        Path | None, Option(dir_okay=False, help="Read texts from a .txt, .csv, .tsv, .jsonl or .parquet file.")
-    ] = None,
+    file: Annotated[Path | None, Option(dir_okay=False, help="A .txt, .csv, .tsv, .jsonl or .parquet file.")] = None,
     text: TextColumn = "text",
     neighbours: Annotated[int, Option(min=0, help="Number of nearest examples to show.")] = 3,
     several: Annotated[bool, Option(help="Look for several intents in a text.")] = False,
-    out: Annotated[
-        Path | None,
-        out_file(
-            ".csv", ".jsonl", help="Write one row per text, with the columns of --file, to a .csv or .jsonl file."
-        ),
-    ] = None,
-    as_json: AsJson = False,
+    out: Annotated[Path | None, options.out_file(".csv", ".jsonl", help="Write a row per text to this file.")] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Predict the intents of texts with reasons, or abstain.
-
-    Example: `turnwise intents predict intents "where is my parcel"`
 
     Example: `turnwise intents predict intents --file messages.csv --out predictions.csv`
     """
@@ -131,7 +104,8 @@ def predict_command(
     from turnwise.assist.intents.storage import read_classifier
 
     if out is not None:
-        _check_not_input(out, file)
+        if file is not None and out.resolve() == file.resolve():
+            raise typer.BadParameter(f"{out} is the input: choose another file", param_hint="--out")
         rows = [{text: value} for value in texts or ()] if file is None else read_table(file, text)
         classifier = read_classifier(folder)
         with progress_bar() as progress:
@@ -143,11 +117,6 @@ def predict_command(
     show([asdict(decision) for decision in decisions], *map(decision_block, decisions), as_json=as_json)
 
 
-def _check_not_input(out: Path, file: Path | None) -> None:
-    if file is not None and out.resolve() == file.resolve():
-        raise typer.BadParameter(f"{out} is the input: choose another file", param_hint="--out")
-
-
 @intents_app.command("calibrate", cls=_InFolder)
 def calibrate_command(
     folder: Folder,
@@ -155,7 +124,7 @@ def calibrate_command(
     false_rejection: FalseRejection = None,
     text: TextColumn = "text",
     intent: IntentColumn = "intent",
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Calibrate a classifier on held-out texts.
 
@@ -164,7 +133,6 @@ def calibrate_command(
     Example: `turnwise intents calibrate intents validation.csv --false-rejection 0.02`
     """
     from turnwise.assist.intents.storage import IntentFolder
-    from turnwise.core.errors import IntentError
 
     if false_rejection == 0:
         raise IntentError("false_rejection must be above 0: a classifier that never abstains needs no calibration")
@@ -180,20 +148,18 @@ def test_command(
     folder: Folder,
     texts: LabelledTexts,
     out: ResultFile = None,
-    exclude_examples: Annotated[
-        bool, Option("--exclude-examples", help="Leave out texts that are also examples of the classifier.")
-    ] = False,
+    exclude_examples: Annotated[bool, Option("--exclude-examples", help="Leave out texts that are examples.")] = False,
     unknown_out_of_scope: Annotated[
         bool, Option("--unknown-out-of-scope", help="Count texts of intents without examples as out of scope.")
     ] = False,
     text: TextColumn = "text",
     intent: IntentColumn = "intent",
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Test a classifier on labelled texts.
 
-    It reports accuracy, abstention, confusions and calibration, with 95% intervals. Rows without an intent are
-    skipped; rows with the intent 'out_of_scope' should be rejected. Use texts that the classifier was not fitted on.
+    Reports accuracy, abstention, confusions and calibration, with 95% intervals. Rows with the intent 'out_of_scope'
+    should be rejected. Use texts that the classifier was not fitted on.
 
     Example: `turnwise intents test intents held-out.csv --out test.html`
     """
@@ -202,14 +168,9 @@ def test_command(
 
     labelled = _read(texts, text, intent)
     classifier = read_classifier(folder)
+    arguments: dict[str, Any] = {"exclude_examples": exclude_examples, "unknown_out_of_scope": unknown_out_of_scope}
     with progress_bar() as progress:
-        result = run_test(
-            classifier,
-            *labelled,
-            exclude_examples=exclude_examples,
-            unknown_out_of_scope=unknown_out_of_scope,
-            progress=progress,
-        )
+        result = run_test(classifier, *labelled, **arguments, progress=progress)
     if result.in_examples and not exclude_examples:
         message(
             f"warning: {result.in_examples:,} of {result.texts:,} texts are also examples of the classifier, so the"
@@ -223,7 +184,7 @@ def add_command(
     folder: Folder,
     intent: Annotated[str, Argument(help="Intent, possibly new; 'out_of_scope' for texts to reject.")],
     texts: Annotated[list[str], Argument(help="Example texts.")],
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Add examples of an intent, without training.
 
@@ -242,17 +203,14 @@ def add_command(
 def remove_command(
     folder: Folder,
     intent: Annotated[str, Argument(help="Intent.")],
-    texts: Annotated[
-        list[str] | None, Argument(help="Examples to remove; by default all of them, and thus the intent.")
-    ] = None,
-    as_json: AsJson = False,
+    texts: Annotated[list[str] | None, Argument(help="Examples; by default all, and thus the intent.")] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Remove examples of an intent, or the whole intent.
 
     Example: `turnwise intents examples remove intents refund`
     """
     from turnwise.assist.intents.storage import IntentFolder
-    from turnwise.core.errors import IntentError
 
     with IntentFolder.open(folder) as opened:
         if not opened.classifier.examples_of(intent):
@@ -266,16 +224,11 @@ def remove_command(
 @examples_app.command("export", cls=_InFolder)
 def export_command(
     folder: Folder,
-    out: Annotated[
-        Path,
-        out_file(".yml", ".yaml", ".csv", ".jsonl", help="File to write: Rasa's nlu.yml, or a .csv or .jsonl file."),
-    ],
-    force: Force = False,
-    as_json: AsJson = False,
+    out: Annotated[Path, options.out_file(".yml", ".yaml", ".csv", ".jsonl", help="nlu.yml for Rasa, .csv or .jsonl.")],
+    force: options.Force = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write the examples of a classifier to a file.
-
-    The file is for Rasa, or has the columns text and intent.
 
     Example: `turnwise intents examples export intents --out nlu.yml`
     """
@@ -289,47 +242,32 @@ def export_command(
 
 @intents_app.command("report")
 def report_command(
-    examples: Annotated[
-        Path, Argument(help="Texts with intents: .csv, .tsv, .jsonl, .parquet or a store; or a classifier folder.")
-    ],
+    examples: Annotated[Path, Argument(help="Texts with intents, as for `fit`; or a classifier folder.")],
     out: ResultFile = None,
     folds: Annotated[int, Option(min=2, help="Cross-validation folds.")] = 5,
-    model: Annotated[
-        str | None,
-        Option(help=f"Encoder: minilm, a model folder or a Hugging Face id; {DEFAULT_ENCODER} by default."),
-    ] = None,
-    head: Head = None,
+    model: options.OptionalModel = None,
+    head: options.Head = None,
     neighbours: Neighbours = None,
     false_rejection: FalseRejection = None,
     per_intent: PerIntent = None,
     tune: Tune = None,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     text: TextColumn = "text",
     intent: IntentColumn = "intent",
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Report likely wrong labels and confused intents.
-
-    Uses cross-validation, and also reports overlapping intents.
+    """Report likely wrong labels, confused and overlapping intents.
 
     Each example is classified by a classifier that has not seen it. For a classifier folder its own examples and
     settings are used.
 
     Example: `turnwise intents report examples.csv --out report.html`
-
-    Example: `turnwise intents report intents --out report.html`
     """
     from turnwise.assist.intents.classifier_files import is_classifier
     from turnwise.assist.intents.testing import cross_validate
 
-    given: dict[str, Any] = {
-        "model": model,
-        "head": head,
-        "neighbours": neighbours,
-        "false_rejection": false_rejection,
-        "per_intent": per_intent,
-        "tune": tune,
-    }
+    given = {"model": model, "false_rejection": false_rejection, "tune": tune}
+    given |= {"head": head, "neighbours": neighbours, "per_intent": per_intent}
     if is_classifier(examples):
         labelled, classifier = _open_for_report(examples, [name for name, value in given.items() if value is not None])
     else:
@@ -342,7 +280,6 @@ def report_command(
 def _open_for_report(folder: Path, given: list[str]) -> "tuple[Labelled, IntentClassifier]":
     """Return the examples of a classifier, including those in its journal, and the classifier."""
     from turnwise.assist.intents.storage import IntentFolder
-    from turnwise.core.errors import IntentError
 
     if given:
         name = f"--{given[0].replace('_', '-')}"
@@ -366,15 +303,13 @@ def _read(path: Path, text: str, intent: str) -> Labelled:
     return texts, intents
 
 
-def _make_classifier(
-    model: str | None, false_rejection: float | None, tune: int | None, **options: Any
-) -> "IntentClassifier":
+def _make_classifier(model: Any, false_rejection: Any, tune: Any, **arguments: Any) -> "IntentClassifier":
     """Return a classifier with options that were given; None: the default."""
-    options = {name: value for name, value in options.items() if value is not None}
+    arguments = {name: value for name, value in arguments.items() if value is not None}
     if false_rejection is not None:
-        options["false_rejection"] = false_rejection or None
+        arguments["false_rejection"] = false_rejection or None
     if tune is not None:
         from turnwise.assist.intents.tuning import TuningSettings
 
-        options["tuning"] = TuningSettings(epochs=tune)
-    return turnwise.IntentClassifier(model or DEFAULT_ENCODER, **options)
+        arguments["tuning"] = TuningSettings(epochs=tune)
+    return turnwise.IntentClassifier(options.model_or_default(model), **arguments)

@@ -11,19 +11,7 @@ import typer
 from typer import Argument, Option
 
 import turnwise
-from turnwise.cli.options import (
-    AsJson,
-    Compressed,
-    Datasets,
-    Force,
-    ModelArgument,
-    OptionalData,
-    PoolingName,
-    RuntimeName,
-    Speakers,
-    Splits,
-    out_file,
-)
+from turnwise.cli import options
 from turnwise.cli.output import excerpt, facts, lines, message, progress_bar, show
 from turnwise.core.imports import require
 
@@ -39,51 +27,32 @@ _DIMENSIONS, _WORDS, _TEXTS = 256, 10_000, 20_000
 
 
 def embed_command(
-    model: Annotated[
-        str,
-        Argument(
-            help="turnwise-small, minilm, a model folder, a Hugging Face id, or any model that `evaluate` accepts."
-        ),
-    ],
+    model: Annotated[str, Argument(help="turnwise-small, minilm, a folder, a Hugging Face id, or as for `evaluate`.")],
     source: Annotated[
         str,
         Argument(
             metavar="INPUT",
             help="A store, or a .txt (one text per line), .csv, .tsv, .jsonl or .parquet file. With --engine ray: "
-            "a store, a .parquet file or a folder of them, possibly a URI on object storage.",
+            "a store, a .parquet file or a folder of them, or a URI of one.",
         ),
     ],
-    out: Annotated[
-        str,
-        Option(
-            help="File to write: .npy (array), .parquet or .jsonl (with the texts). With --engine ray: a .lance table, "
-            "possibly a URI on object storage."
-        ),
-    ],
+    out: Annotated[str, Option(help=".npy (array), .parquet or .jsonl file (with texts); ray: a .lance table.")],
     column: Annotated[str, Option(help="Text column of a table.")] = "text",
-    split: Splits = None,
-    speaker: Speakers = None,
-    normalise: Annotated[
-        bool | None, Option(help="Normalise vectors to length 1; by default as the model does.", show_default=False)
-    ] = None,
+    split: options.Splits = None,
+    speaker: options.Speakers = None,
+    normalise: Annotated[bool | None, Option(help="Scale to length 1; by default as the model does.")] = None,
     max_length: Annotated[int | None, Option(min=1, help="Maximum tokens per text.")] = None,
-    compressed: Compressed = False,
+    compressed: options.Compressed = False,
     precision: Annotated[
         Literal["float32", "bfloat16", "float16"],
-        Option(help="Precision of matrix products; float16 is faster on a GPU, with almost the same vectors."),
+        Option(help="Precision of matrix products; float16 is faster on a GPU."),
     ] = "float32",
-    runtime: RuntimeName = None,
-    engine: Annotated[
-        Literal["local", "ray"], Option(help="Encode in this process or on the workers of a Ray cluster.")
-    ] = "local",
-    workers: Annotated[
-        int | None, Option(min=1, help="Ray: number of workers; by default the number of GPUs, or cores.")
-    ] = None,
+    runtime: options.RuntimeName = None,
+    engine: Annotated[Literal["local", "ray"], Option(help="Encode in this process or on a Ray cluster.")] = "local",
+    workers: Annotated[int | None, Option(min=1, help="Ray: workers; by default one per GPU, or core.")] = None,
     block_rows: Annotated[int | None, Option(min=1, help="Ray: texts per block; 16384 by default.")] = None,
-    address: Annotated[
-        str | None, Option(help="Ray: address of a cluster; by default RAY_ADDRESS, or a temporary local one.")
-    ] = None,
-    as_json: AsJson = False,
+    address: Annotated[str | None, Option(help="Ray: cluster; by default RAY_ADDRESS, or a local one.")] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Encode texts and write one vector per text, in input order.
 
@@ -92,13 +61,13 @@ def embed_command(
     Example: `turnwise embed turnwise-small stores/our-logs --speaker user --out vectors.parquet`
     """
     _check_embed_out(out, engine)
-    for name, value in {"--workers": workers, "--block-rows": block_rows, "--address": address}.items():
-        if engine != "ray" and value is not None:
-            raise typer.BadParameter("needs --engine ray", param_hint=name)
-    for name, given in {"--precision": precision != "float32", "--runtime": runtime is not None}.items():
-        if engine == "ray" and given:
-            raise typer.BadParameter("needs --engine local", param_hint=name)
-    options: dict[str, Any] = {"normalise": normalise, "max_length": max_length}
+    own = {"ray": {"--workers": workers, "--block-rows": block_rows, "--address": address}}
+    own["local"] = {"--precision": None if precision == "float32" else precision, "--runtime": runtime}
+    for needed, given in own.items():
+        for name, value in given.items():
+            if engine != needed and value is not None:
+                raise typer.BadParameter(f"needs --engine {needed}", param_hint=name)
+    arguments: dict[str, Any] = {"normalise": normalise, "max_length": max_length}
     if engine == "local":
         from turnwise.corpus.texts.text_sources import open_text_source
 
@@ -108,7 +77,7 @@ def embed_command(
 
         with progress_bar() as progress:
             loaded = load_model(model, compressed=compressed, precision=precision, runtime=runtime)
-            result = embed(loaded, texts, Path(out), progress=progress, **options)
+            result = embed(loaded, texts, Path(out), progress=progress, **arguments)
     else:
         from turnwise.assist.search.parquet_blocks import BLOCK_ROWS
         from turnwise.assist.search.ray_embedding import embed_on_ray
@@ -127,7 +96,7 @@ def embed_command(
                 address=address,
                 compressed=compressed,
                 progress=progress,
-                **options,
+                **arguments,
             )
     data = {"out": out, "texts": result.texts, "size": result.size, "resumed": result.resumed}
     resumed = f", {result.resumed:,} of them by an earlier run" if result.resumed else ""
@@ -145,37 +114,25 @@ def _check_embed_out(out: str, engine: Literal["local", "ray"]) -> None:
 
 
 def export_command(
-    model: ModelArgument,
-    out: Annotated[
-        Path, Option(file_okay=False, help="Folder to write: new or empty; with --force, an export of the same format.")
-    ],
+    model: options.ModelArgument,
+    out: Annotated[Path, Option(file_okay=False, help="Folder to write: new, empty, or with --force an export.")],
     format: Annotated[
         Literal["onnx", "onnx-int8", "static"],
         Option(help="onnx: 32-bit floats; onnx-int8: 8-bit weights; static: a table of token vectors."),
     ] = "onnx",
-    pooling: PoolingName = None,
-    compressed: Compressed = False,
-    dimensions: Annotated[
-        int | None, Option(help=f"static: dimensions, at most the model's own; {_DIMENSIONS} by default.", min=2)
-    ] = None,
+    pooling: options.PoolingName = None,
+    compressed: options.Compressed = False,
+    dimensions: Annotated[int | None, Option(help=f"static: dimensions; {_DIMENSIONS} by default.", min=2)] = None,
     corpus: Annotated[
         list[Path] | None,
-        Option(
-            help="Store (repeatable); static: whose frequent words and texts the table is fitted to; onnx-int8: on "
-            "whose texts the ranges of values are measured, instead of the sample corpus."
-        ),
+        Option(help="Store that a static table is fitted to, or 8-bit ranges are measured on; repeatable."),
     ] = None,
-    words: Annotated[
-        int | None, Option(help=f"static: words of --corpus to add as tokens; {_WORDS:,} by default.", min=0)
-    ] = None,
-    texts: Annotated[
-        int | None,
-        Option(help=f"Texts of each --corpus to use; {_TEXTS:,} by default for static, 400 for onnx-int8.", min=0),
-    ] = None,
-    split: Splits = None,
-    speaker: Speakers = None,
-    force: Force = False,
-    as_json: AsJson = False,
+    words: Annotated[int | None, Option(help=f"static: words to add as tokens; {_WORDS:,} by default.", min=0)] = None,
+    texts: Annotated[int | None, Option(help=f"Texts of each --corpus; {_TEXTS:,} or 400 by default.", min=0)] = None,
+    split: options.Splits = None,
+    speaker: options.Speakers = None,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Export a model to ONNX or to a table of token vectors.
 
@@ -204,29 +161,23 @@ def export_command(
         device = None if format == "static" else "cpu"
         encoder = turnwise.Encoder.load(model, device=device, pooling=pooling)
         compression = read_compression(model, encoder) if compressed else None
-        options: dict[str, Any] = {"dimensions": dimensions or _DIMENSIONS}
+        arguments: dict[str, Any] = {"dimensions": dimensions or _DIMENSIONS}
         if corpus:
             combined = turnwise.read_corpus(*corpus, splits=split)
             require_speakers(combined.stores, speaker or ())
             default_words, default_texts = (_WORDS, _TEXTS) if format == "static" else (0, CALIBRATION_TEXTS)
-            options["words"], options["texts"] = sample_corpora(
+            arguments["words"], arguments["texts"] = sample_corpora(
                 [combined.read(store) for store in combined.stores],
                 default_words if words is None else words,
                 default_texts if texts is None else texts,
                 speakers=speaker or (),
                 progress=progress,
             )
-        result = export(encoder, out, format, **options, overwrite=force, progress=progress)
+        result = export(encoder, out, format, **arguments, overwrite=force, progress=progress)
         if compression is not None:
             write_compression(compression, out)
-    data = {
-        "folder": str(result.folder),
-        "format": format,
-        "bytes": result.size,
-        "tokens": result.tokens,
-        "greatest_difference": result.difference,
-        "min_cosine": result.cosine,
-    }
+    data = {"folder": str(result.folder), "format": format, "bytes": result.size, "tokens": result.tokens}
+    data |= {"greatest_difference": result.difference, "min_cosine": result.cosine}
     rows = [("format", format), ("size", f"{result.size / 2**20:,.1f} MiB")]
     if result.tokens is not None:
         rows.append(("tokens", f"{result.tokens:,}"))
@@ -239,28 +190,19 @@ def export_command(
 
 def compress_command(
     model: Annotated[Path, Argument(help="Folder of a model trained on templates (objective tadse).")],
-    data: OptionalData = None,
-    dataset: Datasets = None,
-    weight: Annotated[
-        float | None, Option(min=0, max=1, help="λ itself, instead of selecting it on --dataset.")
-    ] = None,
-    source: Annotated[
-        Literal["given", "detected", "retrieved"] | None, Option(help="Where templates come from.")
-    ] = None,
-    detector: Annotated[
-        Path | None, Option(help="Store written by `corpus detect` whose detector the model should use.")
-    ] = None,
-    as_json: AsJson = False,
+    data: options.OptionalData = None,
+    dataset: options.Datasets = None,
+    weight: Annotated[float | None, Option(min=0, max=1, help="λ itself; else it is selected on --dataset.")] = None,
+    source: Annotated[Literal["given", "detected", "retrieved"] | None, Option(help="Origin of templates.")] = None,
+    detector: Annotated[Path | None, Option(help="Store of `corpus detect` whose detector to use.")] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Set the weight λ of templates in vectors (TaDSE).
 
-    λ of TaDSE's semantic compression is given, or selected on validation utterances, and stored in the model folder.
-
-    Only commands with --compressed and `CompressedEncoder.load(MODEL)` use it.
+    λ is given, or selected on validation utterances, and stored in the model folder. Only commands with --compressed
+    and `CompressedEncoder.load(MODEL)` use it.
 
     Example: `turnwise compress model --data data --dataset snips --source given`
-
-    Example: `turnwise compress model --weight 0.2 --source detected --detector stores/clinc150-slots`
     """
     if weight is not None and dataset:
         raise typer.BadParameter("λ is either given or selected on a data set", param_hint="--weight / --dataset")
@@ -292,17 +234,12 @@ def compress_command(
 
 def coherence_command(
     store: Annotated[Path, Argument(help="Store to check.")],
-    model: Annotated[
-        str,
-        Option(
-            help="Re-ranker trained with the deletion task: turnwise-reranker, a model folder or a Hugging Face id."
-        ),
-    ],
+    model: Annotated[str, Option(help="Re-ranker trained with deletion, such as turnwise-reranker.")],
     top: Annotated[int, Option(min=1, help="Maximum number of turns to list.")] = 20,
     threshold: Annotated[float, Option(min=0, max=1, help="List only turns with at least this score.")] = 0.0,
-    split: Splits = None,
-    out: Annotated[Path | None, out_file(".csv", ".jsonl", help="Write the list to this .csv or .jsonl file.")] = None,
-    as_json: AsJson = False,
+    split: options.Splits = None,
+    out: Annotated[Path | None, options.out_file(".csv", ".jsonl", help="Write the list to this file.")] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """List turns that seem out of place in their dialogues.
 

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share."""
+"""Options that several commands share, and arguments that may be left out inside a project."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,14 +6,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
+from typer.core import TyperArgument, TyperCommand
 
 from turnwise.core import registry
-
-
-def _parent_must_exist(path: Path | None) -> Path | None:
-    if path is not None and not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"the folder {path.absolute().parent} does not exist")
-    return path
+from turnwise.core.model_names import DEFAULT_ENCODER
+from turnwise.core.project import Part, Project
 
 
 def out_file(*suffixes: str, help: str) -> object:
@@ -22,51 +19,11 @@ def out_file(*suffixes: str, help: str) -> object:
     def check(path: Path | None) -> Path | None:
         if path is not None and path.suffix not in suffixes:
             raise typer.BadParameter(f"{path} does not end in {' or '.join(suffixes)}")
-        return _parent_must_exist(path)
+        if path is not None and not path.absolute().parent.is_dir():
+            raise typer.BadParameter(f"the folder {path.absolute().parent} does not exist")
+        return path
 
     return Option(dir_okay=False, help=help, callback=check)
-
-
-AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
-Model = Annotated[str, Option(help="Encoder: turnwise-small, minilm, a model folder or a Hugging Face id.")]
-OptionalModel = Annotated[
-    str | None,
-    Option(
-        help="Encoder: turnwise-small, minilm, a model folder or a Hugging Face id. By default the project's, or "
-        "turnwise-small."
-    ),
-]
-ModelArgument = Annotated[str, Argument(help="turnwise-small, minilm, a model folder or a Hugging Face id.")]
-Splits = Annotated[
-    list[str] | None,
-    Option(
-        "--split", metavar="SPLIT", help="Only dialogues of this split, and all of stores without splits; repeatable."
-    ),
-]
-Speakers = Annotated[
-    list[str] | None, Option("--speaker", metavar="SPEAKER", help="Only turns of this speaker; repeatable.")
-]
-TrainingCorpora = Annotated[list[Path], Option("--corpus", metavar="STORE", help="Store to train on; repeatable.")]
-Overrides = Annotated[
-    list[str] | None, Option("--set", metavar="KEY=VALUE", help="Override a key, as key=value; repeatable.")
-]
-Rebuild = Annotated[
-    bool, Option("--rebuild", help="Remove what the table holds first: for another encoder, or changed conversations.")
-]
-Force = Annotated[bool, Option("--force", help="Replace an earlier export in OUT.")]
-TableOut = Annotated[
-    str | None,
-    Option(
-        "--out",
-        help="Table folder, or its URI on object storage (s3://…, gs://…); inside a project, its own by default.",
-    ),
-]
-Seed = Annotated[int, Option(min=0, help="Random seed.")]
-
-_DATA_HELP = "Folder of data sets, or a sample store."
-Data = Annotated[Path, Option(envvar="TURNWISE_DATA", help=_DATA_HELP)]
-OptionalData = Annotated[Path | None, Option(envvar="TURNWISE_DATA", help=_DATA_HELP)]
-Datasets = Annotated[list[str] | None, Option("--dataset", metavar="NAME", help="Only this data set; repeatable.")]
 
 
 def registered(kind: registry.Kind) -> Callable[[Any], Any]:
@@ -80,38 +37,69 @@ def registered(kind: registry.Kind) -> Callable[[Any], Any]:
     return check
 
 
+_NAMES = "turnwise-small, minilm, a model folder or a Hugging Face id"
+_DATA = "Folder of data sets, or a sample store."
+
+AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
+Model = Annotated[str, Option(help=f"Encoder: {_NAMES}.")]
+OptionalModel = Annotated[
+    str | None, Option(help=f"Encoder: {_NAMES}. By default the project's, or {DEFAULT_ENCODER}.")
+]
+ModelArgument = Annotated[str, Argument(help=f"{_NAMES}.")]
+OptionalReranker = Annotated[
+    str | None, Option(help="Re-ranker: turnwise-reranker, a model folder or a Hugging Face id.")
+]
+Splits = Annotated[
+    list[str] | None,
+    Option("--split", metavar="SPLIT", help="Only this split, and all of stores without splits; repeatable."),
+]
+Speakers = Annotated[
+    list[str] | None, Option("--speaker", metavar="SPEAKER", help="Only turns of this speaker; repeatable.")
+]
+TrainingCorpora = Annotated[list[Path], Option("--corpus", metavar="STORE", help="Store to train on; repeatable.")]
+Overrides = Annotated[
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="Override a key, as key=value; repeatable.")
+]
+ReaderOptions = Annotated[
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="Option of the reader, as key=value; repeatable.")
+]
+StoreOut = Annotated[Path, Option("--out", help="Store to write; an existing one is replaced once complete.")]
+Rebuild = Annotated[
+    bool, Option("--rebuild", help="Remove what the table holds first: for another encoder, or changed conversations.")
+]
+Force = Annotated[bool, Option("--force", help="Replace an earlier export in OUT.")]
+Table = Annotated[str, Argument(help="Table folder, or its URI on object storage.")]
+TableOut = Annotated[
+    str | None,
+    Option("--out", help="Table folder, or its URI on object storage (s3://…); inside a project, its own by default."),
+]
+Seed = Annotated[int, Option(min=0, help="Random seed.")]
+Projection = Annotated[Literal["umap", "tsne"], Option("--method", help="Projection to two dimensions.")]
+MinClusterSize = Annotated[
+    int | None, Option(min=2, help="Members of the smallest cluster; by default depends on their number.")
+]
+Head = Annotated[
+    Literal["auto", "neighbours", "prototypes", "logistic"] | None,
+    Option(help="Classification head; auto, the default: chosen by cross-validation."),
+]
+Port = Annotated[int, Option(min=0, max=65_535, help="Port to listen on; 0: any free port.")]
+Data = Annotated[Path, Option(envvar="TURNWISE_DATA", help=_DATA)]
+OptionalData = Annotated[Path | None, Option(envvar="TURNWISE_DATA", help=_DATA)]
+Datasets = Annotated[list[str] | None, Option("--dataset", metavar="NAME", help="Only this data set; repeatable.")]
 Suites = Annotated[
     list[str] | None,
-    Option(
-        "--suite",
-        metavar="SUITE",
-        callback=registered("suite"),
-        help="Evaluate a suite: dse, diaeval, …; repeatable.",
-    ),
-]
-OneSuite = Annotated[
-    str | None,
-    Option(
-        "--suite",
-        callback=registered("suite"),
-        help=f"Fill the tables of a paper: {', '.join(registry.known_names('suite'))}.",
-    ),
+    Option("--suite", metavar="SUITE", callback=registered("suite"), help="Suite: dse, diaeval, …; repeatable."),
 ]
 Tasks = Annotated[
     list[str] | None,
-    Option(
-        "--task",
-        metavar="TASK",
-        callback=registered("task"),
-        help="Evaluate a task: intents, responses, …; repeatable.",
-    ),
+    Option("--task", metavar="TASK", callback=registered("task"), help="Task: intents, responses, …; repeatable."),
 ]
 FineTuning = Annotated[bool, Option(help="Also run the tasks that fine-tune the encoder.")]
 EvaluationSeeds = Annotated[
     int | None, Option("--seeds", min=1, help="Fewer runs than the protocol asks for; results say so.")
 ]
 EvaluationSteps = Annotated[
-    int | None, Option("--steps", min=1, help="Fewer training steps within the evaluation; results say so.")
+    int | None, Option("--steps", min=1, help="Fewer training steps in evaluation; results say so.")
 ]
 PoolingName = Annotated[
     Literal["mean", "cls", "cls-mlp", "max", "first-last"] | None,
@@ -119,7 +107,7 @@ PoolingName = Annotated[
 ]
 RuntimeName = Annotated[
     Literal["onnxruntime", "openvino"] | None,
-    Option("--runtime", help="Library that runs an ONNX model; onnxruntime by default, openvino is faster on x86."),
+    Option("--runtime", help="Runs ONNX models; onnxruntime by default, openvino is faster on x86."),
 ]
 Compressed = Annotated[
     bool, Option("--compressed", help="Apply the semantic compression (TaDSE) stored in the model folder.")
@@ -135,3 +123,46 @@ def parse_key_values(words: list[str] | None, option: str = "--set") -> list[tup
             raise typer.BadParameter(f"expected key=value, got {word!r}", param_hint=option)
         pairs.append((key, value))
     return pairs
+
+
+# ---- inside a project
+
+
+def project_part(part: Part, parameter: str) -> Path:
+    """Return the folder of a project's part, for a parameter that was left out; outside a project that is an error."""
+    project = Project.find()
+    if project is None:
+        raise typer.BadParameter("it must be given outside a project (see `turnwise start`)", param_hint=parameter)
+    return project.part(part)
+
+
+def model_or_default(given: str | None) -> str:
+    """Return a model that was given, or else that of the project, or the default."""
+    if given is not None:
+        return given
+    project = Project.find()
+    return DEFAULT_ENCODER if project is None else project.model
+
+
+def project_command(part: Part) -> type[TyperCommand]:
+    """Return a class of commands whose first argument is a folder that may be left out inside a project.
+
+    The folder of the project's part is inserted unless the first argument is an existing folder.
+    """
+
+    class ProjectCommand(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            project = None if ctx.resilient_parsing else Project.find()
+            if project is not None and not self._names_folder(ctx, args):
+                args = [str(project.part(part)), *args]
+            return super().parse_args(ctx, args)
+
+        def _names_folder(self, ctx: Any, args: list[str]) -> bool:
+            """Return whether the first argument is an existing folder, or help is requested."""
+            values: dict[str, Any] = self.make_parser(ctx).parse_args(list(args))[0]
+            given = values.get(next(each.name or "" for each in self.params if isinstance(each, TyperArgument)))
+            if isinstance(given, list | tuple):
+                given = given[0] if given else None
+            return bool(values.get("help")) or (isinstance(given, str) and ("://" in given or Path(given).is_dir()))
+
+    return ProjectCommand

@@ -1,15 +1,23 @@
-"""`turnwise serve` and `turnwise serve-key`: the HTTP service and its API keys."""
+"""`turnwise start`, `serve` and `serve-key`: from a log to a running page, the HTTP service, and its API keys."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
 
-from turnwise.cli.options import OptionalModel, RuntimeName
-from turnwise.cli.project import model_or_default
+from turnwise.cli.corpus_import import NO_CHANGE, choose_reader, import_facts, show_preview, warn_of_losses
+from turnwise.cli.options import OptionalModel, OptionalReranker, Port, ReaderOptions, RuntimeName, model_or_default
+from turnwise.cli.output import facts, progress_bar, show
+from turnwise.core.errors import TurnwiseError
 from turnwise.core.imports import without_garbage_collection
-from turnwise.core.project import Project
+from turnwise.core.model_names import TURNWISE_SMALL_INT8
+from turnwise.core.project import DESCRIPTION, Project
+
+if TYPE_CHECKING:
+    from turnwise.assist.projects import LogAddition
+    from turnwise.core.project import Part
 
 #: Names by which a service that listens on the loopback interface may be addressed.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -18,39 +26,23 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 def serve_command(
     model: OptionalModel = None,
     runtime: RuntimeName = None,
-    port: Annotated[int, Option(min=0, max=65_535, help="Port to listen on; 0: any free port.")] = 8000,
+    port: Port = 8000,
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1",
     intents: Annotated[Path | None, Option(help="Folder written by `turnwise intents fit`.")] = None,
-    responses: Annotated[
-        str | None, Option(help="Table written by `turnwise responses index`: a folder or s3://….")
-    ] = None,
+    responses: Annotated[str | None, Option(help="Table written by `turnwise responses index`.")] = None,
     conversations: Annotated[str | None, Option(help="Table written by `turnwise conversations index`.")] = None,
-    reranker: Annotated[
-        str | None,
-        Option(
-            help="Re-ranker for response suggestions and the coherence check: turnwise-reranker, a model folder or a "
-            "Hugging Face id."
-        ),
-    ] = None,
-    map_folder: Annotated[
-        Path | None, Option("--map", help="Folder written by `turnwise map`; it can be labelled on the page.")
-    ] = None,
+    reranker: OptionalReranker = None,
+    map_folder: Annotated[Path | None, Option("--map", help="Folder written by `turnwise map`, to label.")] = None,
     report: Annotated[Path | None, Option(help="Folder written by `turnwise evaluate`.")] = None,
-    keys: Annotated[
-        Path | None, Option(help="File of hashed API keys, from `turnwise serve-key`; without it, no key is needed.")
-    ] = None,
-    cors: Annotated[
-        list[str] | None, Option(metavar="ORIGIN", help="Origin whose pages may call the service; repeatable.")
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Additional host name for a service on localhost; repeatable.")
-    ] = None,
+    keys: Annotated[Path | None, Option(help="API keys, from `turnwise serve-key`; else none is needed.")] = None,
+    cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="Origin that may use it; repeatable.")] = None,
+    allow_host: Annotated[list[str] | None, Option(metavar="NAME", help="Another host name; repeatable.")] = None,
     log_format: Annotated[
         Literal["auto", "text", "json"], Option(help="Format of the log; auto: text on a terminal, otherwise json.")
     ] = "auto",
     log_texts: Annotated[bool, Option("--log-texts", help="Include the texts of requests in the log.")] = False,
     queue: Annotated[int, Option(min=1, help="Maximum number of texts waiting to be encoded.")] = 4_096,
-    batch_tokens: Annotated[int | None, Option(min=1, help="Maximum tokens per forward pass.")] = None,
+    batch_tokens: Annotated[int, Option(min=1, help="Maximum tokens per forward pass.")] = 4_096,
     max_body: Annotated[int, Option(min=1, help="Maximum bytes per request.")] = 2_000_000,
     max_texts: Annotated[int, Option(min=1, help="Maximum texts per request.")] = 1_000,
     timeout: Annotated[float, Option(min=0.1, help="Maximum seconds per request.")] = 30.0,
@@ -58,10 +50,8 @@ def serve_command(
     """Start the HTTP service with its web page.
 
     It serves an encoder, and optionally intents, responses, conversations and a map. Inside a project, what is not
-    given is the project's.
-
-    Only this machine can reach it unless --host says otherwise. The log goes to standard error, one line per
-    request. SIGTERM stops it after accepted requests are answered; SIGHUP reloads everything.
+    given is the project's. Only this machine can reach it unless --host says otherwise. The log goes to standard error,
+    one line per request. SIGTERM stops it after accepted requests are answered; SIGHUP reloads everything.
 
     Example: `turnwise serve --intents intents --port 8000`
     """
@@ -70,74 +60,182 @@ def serve_command(
         from turnwise.serve.server import run
         from turnwise.serve.settings import Limits, ServeSettings
 
-    parts = project_parts(Project.find())
+    given = {"intents": intents, "responses": responses, "conversations": conversations, "reranker": reranker}
     settings = ServeSettings(
         model=model_or_default(model),
         runtime=runtime,
-        intents=intents or parts.get("intents"),
-        responses=responses or parts.get("responses"),
-        conversations=conversations or parts.get("conversations"),
-        reranker=reranker or parts.get("reranker"),
-        map=map_folder or parts.get("map"),
         report=report,
         keys=keys,
         cors=tuple(cors or ()),
         hosts=(*_LOOPBACK, *(allow_host or ())) if host in _LOOPBACK else (),
         log_texts=log_texts,
         limits=Limits(body=max_body, texts=max_texts, queue=queue, batch_tokens=batch_tokens, seconds=timeout),
+        **project_parts(Project.find())
+        | {name: value for name, value in (given | {"map": map_folder}).items() if value},
     )
     check_settings(settings)
     run(settings, host, port, log_format)
 
 
-def serve_project(project: Project, port: int) -> None:
-    """Serve everything in a project on this machine."""
-    with without_garbage_collection():
-        from turnwise.serve.server import run
-        from turnwise.serve.settings import ServeSettings
-
-    run(ServeSettings(model=project.model, hosts=_LOOPBACK, **project_parts(project)), _LOOPBACK[1], port)
-
-
-def project_parts(project: Project | None) -> dict[str, Any]:
-    """Return what a project has to serve, by the names of `ServeSettings`; nothing outside a project."""
-    if project is None:
-        return {}
-    parts: dict[str, Any] = {}
-    for name in ("responses", "conversations"):
-        if project.part(name).is_dir():
-            parts[name] = str(project.part(name))
-    if project.part("map").is_dir():
-        parts["map"] = project.part("map")
-    if (intents := _latest_intents(project)) is not None:
-        parts["intents"] = intents
-    if project.reranker is not None:
-        parts["reranker"] = project.reranker
-    return parts
-
-
-def _latest_intents(project: Project) -> Path | None:
-    """Return the classifier that was fitted last, on the command line or on the page."""
-    folders = [project.part("intents"), *project.part("map").glob("intents*")]
-    fitted = [folder / "intents.json" for folder in folders if (folder / "intents.json").is_file()]
-    return max(fitted, key=lambda file: file.stat().st_mtime).parent if fitted else None
-
-
 def serve_key_command(
     name: Annotated[str, Argument(help="Owner of the key, for the log.")],
     keys: Annotated[Path, Option(dir_okay=False, help="File that the hash of the key is added to.")],
-    read_only: Annotated[
-        bool, Option("--read-only", help="The key may not change examples, labels or answers.")
-    ] = False,
+    read_only: Annotated[bool, Option("--read-only", help="The key may change nothing.")] = False,
 ) -> None:
     """Create an API key for the service and print it.
 
-    The file stores only a salted hash, so write the key down.
-
-    A running service accepts it after a reload.
+    The file stores only a salted hash, so write the key down. A running service accepts it after a reload.
 
     Example: `turnwise serve-key monitoring --keys keys.txt`
     """
     from turnwise.serve.settings import add_key
 
     typer.echo(add_key(keys, name, read_only=read_only))
+
+
+def project_parts(project: Project | None) -> dict[str, Any]:
+    """Return what a project has to serve, by the names of `ServeSettings`; nothing outside a project."""
+    if project is None:
+        return {}
+    parts: dict[str, Any] = {name: str(project.part(name)) for name in ("responses", "conversations")}
+    parts["map"] = project.part("map")
+    parts = {name: folder for name, folder in parts.items() if Path(folder).is_dir()}
+    # the classifier that was fitted last, on the command line or on the page
+    folders = [project.part("intents"), *project.part("map").glob("intents*")]
+    fitted = [folder / "intents.json" for folder in folders if (folder / "intents.json").is_file()]
+    if fitted:
+        parts["intents"] = max(fitted, key=lambda file: file.stat().st_mtime).parent
+    if project.reranker is not None:
+        parts["reranker"] = project.reranker
+    return parts
+
+
+def start_command(
+    log: Annotated[Path | None, Argument(help="Log: a file or folder of any common format, or a store.")] = None,
+    out: Annotated[
+        Path | None,
+        Option(file_okay=False, help="Project folder; by default the current one, or a new one named after the log."),
+    ] = None,
+    reader: Annotated[str | None, Option(help="Reader, from `turnwise corpus list`; else it is recognised.")] = None,
+    settings: ReaderOptions = None,
+    step: Annotated[
+        list[str] | None,
+        Option(metavar="STEP", help="Hygiene step, as for `corpus import`; log by default; repeatable."),
+    ] = None,
+    mask: Annotated[bool, Option("--mask", help="Mask personal data.")] = False,
+    region: Annotated[
+        list[str] | None,
+        Option(metavar="COUNTRY", help="Mask personal data, with the phone numbers of this country, such as DE."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        Option(help=f"Encoder: {TURNWISE_SMALL_INT8} (default; fast on a CPU), or any model that `serve` accepts."),
+    ] = None,
+    serve: Annotated[bool, Option(help="Serve the page when everything is ready.")] = True,
+    port: Port = 8000,
+) -> None:
+    """Go from a chat log to a web page with one command.
+
+    It imports the log, maps what users say, indexes responses and conversations, and serves the page. Everything is in
+    one project folder. An interrupted command continues where it stopped. In a project, a newer log adds what is new;
+    without a log, what is missing is made and the page is served.
+
+    Example: `turnwise start export.zip --out support --mask --region DE`
+    """
+    from turnwise.assist.projects import ProjectBuilder
+
+    given: dict[str, Any] = {"reader": reader, "options": settings, "model": model, "regions": region}
+    if step or mask or region:
+        given["steps"] = [*(step or ["log"]), *(["mask"] if mask or region else [])]
+    project = _open_project(log, out, given)
+    if log is not None:
+        addition = _add_log(project, log)
+        project.save()  # now that it has conversations
+        _show_addition(project, addition)
+    with progress_bar() as progress:
+        made = ProjectBuilder(project, progress).build()
+    _show_project(project, made)
+    if serve:
+        with without_garbage_collection():
+            from turnwise.serve.server import run
+            from turnwise.serve.settings import ServeSettings
+
+        run(ServeSettings(model=project.model, hosts=_LOOPBACK, **project_parts(project)), _LOOPBACK[1], port)
+
+
+def _open_project(log: Path | None, out: Path | None, given: dict[str, Any]) -> Project:
+    """Return the project to build, with the given settings; raise an error if they differ from an existing one's."""
+    from turnwise.corpus.storage.store import is_store
+
+    found = Project.find() if out is None else Project.load(out) if (out / DESCRIPTION).is_file() else None
+    if log is None and found is None:
+        raise TurnwiseError("name a log to import, such as `turnwise start chats.csv`, or change to a project's folder")
+    if log is not None and not log.exists():
+        raise TurnwiseError(f"{log} does not exist")
+    changes: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in given.items() if value
+    }
+    if found is None:
+        assert log is not None
+        folder = Path(f"{log.absolute().name.split('.')[0]}-turnwise") if out is None else out
+        return replace(Project(folder, model=TURNWISE_SMALL_INT8), **changes)
+    for key in ("steps", "regions", "model"):
+        if is_store(found.part("store")) and changes.get(key, getattr(found, key)) != getattr(found, key):
+            raise TurnwiseError(
+                f"the conversations in {found.folder} were made with {key}: {getattr(found, key)}, not {changes[key]}:"
+                " leave the option out, or make another project with --out"
+            )
+    return replace(found, **changes)
+
+
+def _add_log(project: Project, log: Path) -> "LogAddition":
+    from turnwise.assist.projects import add_log, add_store, masking_of
+    from turnwise.corpus.hygiene.steps import is_mask
+    from turnwise.corpus.storage.store import Store, is_store
+
+    if is_store(log):
+        if any(map(is_mask, project.steps)):
+            raise TurnwiseError(
+                f"{log} is a store, which is used as it is, and this project masks personal data: import the log itself"
+            )
+        return add_store(project, Store(log))
+    reader, options = choose_reader(project.reader, log, project.options)
+    show_preview(reader, log, project.steps, masking=masking_of(project), **options)
+    with progress_bar() as progress:
+        return add_log(project, log, reader, options, progress=progress)
+
+
+def _show_addition(project: Project, addition: "LogAddition") -> None:
+    """Report the import of a log."""
+    folder = project.part("store")
+    rows = [row for row in import_facts(addition.manifest, folder) if row[1] != NO_CHANGE]
+    if (plan := addition.plan) is not None:
+        rows.append(("new", f"{len(plan.new):,} conversations; {len(plan.unchanged):,} were already there"))
+        if plan.replaced:
+            rows.append(("updated", f"{len(plan.replaced):,} conversations with other turns than before"))
+        if plan.shorter:
+            rows.append(("kept", f"the earlier, longer versions of {len(plan.shorter):,} conversations"))
+    show(None, facts(folder, rows))
+    warn_of_losses(addition.manifest)
+
+
+def _show_project(project: Project, made: "list[Part]") -> None:
+    """Report what a project holds, and what to do next."""
+    from turnwise.assist.map.utterance_map import DESCRIPTION as MAP_DESCRIPTION
+    from turnwise.core.files import read_json
+    from turnwise.corpus.storage.store import Store
+
+    store, map_facts = Store(project.part("store")), read_json(project.part("map") / MAP_DESCRIPTION)
+    has_responses = project.part("responses").is_dir()
+    contents = {
+        "store": f"{len(store):,} conversations, {store.manifest['utterances']:,} utterances",
+        "map": f"{len(map_facts['clusters']):,} groups of {map_facts['texts']:,} distinct texts",
+        "responses": "the agents' turns, to suggest from"
+        if has_responses
+        else "none: no turn is an agent's (speaker system)",
+        "conversations": "to find similar ones",
+    }
+    rows = [(part, text + " (no change)" * (part not in ("store", *made))) for part, text in contents.items()]
+    if not project.part("intents").is_dir():
+        rows.append(("next", "name groups on the page's map, or run `turnwise intents fit examples.csv` in the folder"))
+    show(None, facts(project.folder, rows))

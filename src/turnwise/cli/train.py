@@ -1,48 +1,42 @@
-"""`turnwise train`, `turnwise recipes` and `turnwise glove`: from conversations to models."""
+"""`turnwise train`, `recipes`, `sweep`, `soup` and `glove`: from conversations to models, one or many."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
 import turnwise
-from turnwise.cli.options import AsJson, Overrides, Splits, TrainingCorpora
-from turnwise.cli.output import facts, message, progress_bar, show
+from turnwise.cli import options
+from turnwise.cli.output import Block, facts, lines, message, progress_bar, show
 from turnwise.core.imports import require
+
+if TYPE_CHECKING:
+    from turnwise.papers.sweeps.experiment import SweepPoint
 
 
 def train_command(
     recipe: Annotated[str, Argument(help="Recipe name (see `turnwise recipes`) or YAML file.")],
-    corpus: TrainingCorpora,
+    corpus: options.TrainingCorpora,
     out: Annotated[Path, Option(help="Model folder to write.")],
-    backbone: Annotated[
-        str | None, Option(help="Starting point: minilm, turnwise-small, a model folder or a Hugging Face id.")
-    ] = None,
-    settings: Overrides = None,
-    split: Splits = None,
-    probe: Annotated[
-        Path | None,
-        Option(help="Evaluate before, during and after training on a folder of data sets, or a store with splits."),
-    ] = None,
+    backbone: Annotated[str | None, Option(help="Starting point: minilm, a folder or a Hugging Face id.")] = None,
+    settings: options.Overrides = None,
+    split: options.Splits = None,
+    probe: Annotated[Path | None, Option(help="Data sets or store to evaluate on during training.")] = None,
     resume: Annotated[bool, Option("--resume", help="Continue from the newest checkpoint in OUT.")] = False,
     tensorboard: Annotated[bool, Option("--tensorboard", help="Also write TensorBoard event files.")] = False,
-    cache: Annotated[
-        Path | None, Option(help="Folder for tokenised texts, shared by runs over the same corpus.")
-    ] = None,
-    process_timeout: Annotated[
-        float, Option(help="With several processes: seconds without a heartbeat before one counts as lost.", min=1)
-    ] = 600,
-    as_json: AsJson = False,
+    cache: Annotated[Path | None, Option(help="Folder for tokenised texts, shared by runs over a corpus.")] = None,
+    process_timeout: Annotated[float, Option(help="Seconds without a heartbeat until a process is lost.", min=1)] = 600,
+    as_json: options.AsJson = False,
 ) -> None:
     """Train an encoder or a re-ranker on conversations.
 
     The recipe decides which: one with response selection trains a re-ranker.
 
     Example: `turnwise train dse --corpus sample --split train --probe sample --out model --set steps=50`
-
-    Example: `turnwise train ums --corpus sample --split train --probe sample --out reranker`
 
     Example, on four GPUs: `torchrun --nproc-per-node 4 -m turnwise train dse --corpus store --out model`
 
@@ -92,7 +86,7 @@ def train_command(
 def recipes_command(
     name: Annotated[str | None, Argument(help="Recipe to print in full.")] = None,
     every: Annotated[bool, Option("--all", help="List all recipes by method, also those of the papers.")] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List recipes and when to use which, or print one.
 
@@ -121,16 +115,148 @@ def recipes_command(
     show(data, *blocks, hint, as_json=as_json)
 
 
+def _list_sweeps(requested: bool) -> None:
+    if requested:
+        from turnwise.papers.sweeps.plan import load_sweep, packaged_sweeps
+
+        show(None, facts("Sweeps", [(name, load_sweep(name).description) for name in packaged_sweeps()]))
+        raise typer.Exit
+
+
+def sweep_command(
+    recipe: Annotated[str, Argument(help="Sweep name (see --list) or file, or a recipe together with --grid.")],
+    corpus: options.TrainingCorpora,
+    data: options.Data,
+    out: Annotated[Path, Option(file_okay=False, help="Folder for models, results.json, table.md and report.html.")],
+    grid: Annotated[
+        list[str] | None,
+        Option(metavar="KEY=VALUES", help="Recipe key and its values, as key=a,b,c or key=[1],[1,2]; repeatable."),
+    ] = None,
+    variant: Annotated[list[str] | None, Option(metavar="VARIANT", help="Only this variant; repeatable.")] = None,
+    settings: options.Overrides = None,
+    suite: options.Suites = None,
+    task: options.Tasks = None,
+    dataset: options.Datasets = None,
+    split: options.Splits = None,
+    seeds: options.EvaluationSeeds = None,
+    steps: options.EvaluationSteps = None,
+    fine_tuning: options.FineTuning = False,
+    start: Annotated[bool, Option(help="Evaluate the untrained encoder first.")] = True,
+    keep_checkpoints: Annotated[bool, Option("--keep-checkpoints", help="Keep checkpoints of finished runs.")] = False,
+    as_json: options.AsJson = False,
+    list_sweeps: Annotated[bool, Option("--list", callback=_list_sweeps, is_eager=True, help="List sweeps.")] = False,
+) -> None:
+    """Train and evaluate a recipe at every point of a grid.
+
+    `--suite` and `--task` replace the suites that a packaged sweep names. After an interruption or failure the same
+    command continues; the grid may grow in the meantime.
+
+    Example: `turnwise sweep dse --grid learning_rate=3e-6,3e-5 --corpus store --suite dse --data data --out sweep`
+    """
+    require("torch", "pyarrow", extra="train")
+    from turnwise.core.errors import TrainingError, TrainingInterruptedError
+    from turnwise.evaluation.evaluation_protocols import Effort
+    from turnwise.papers.sweeps.experiment import EvaluationPlan
+    from turnwise.papers.sweeps.plan import load_sweep
+    from turnwise.papers.sweeps.run import run_sweep
+
+    suites = (suite or ()) if suite or task else None
+    sweep = load_sweep(recipe, grid or (), settings or (), suites, variant or None)
+    plan = EvaluationPlan(data, sweep.suites, tuple(task or ()), dataset or (), fine_tuning, Effort(seeds, steps))
+    read = turnwise.read_corpus(*corpus, splits=split or None)
+    try:
+        with progress_bar() as progress:
+            points = run_sweep(
+                sweep, read, plan, out, start=start, keep_checkpoints=keep_checkpoints, progress=progress
+            )
+    except (TrainingInterruptedError, KeyboardInterrupt):
+        message("interrupted; everything is saved. Run the same command to continue")
+        raise typer.Exit(130) from None
+    show_points(points, out, as_json, title=sweep.recipe)
+    failures = [f"{point.name}: {point.failure}" for point in points if point.failure]
+    if failures:
+        raise TrainingError(
+            f"{len(failures)} of {len(points)} points failed; the same command retries them. {'; '.join(failures)}"
+        )
+
+
+def soup_command(
+    first: Annotated[str, Argument(help="Model at ratio 0: a packaged one, a folder or a Hugging Face id.")],
+    second: Annotated[str, Argument(help="Model at ratio 1, of the same shape.")],
+    ratio: Annotated[str, Option(help="Weight of the second model, 0 to 1; several as 0,0.25,0.5,0.75,1.")],
+    out: Annotated[Path, Option(file_okay=False, help="Model folder; with several ratios or evaluation, of several.")],
+    suite: options.Suites = None,
+    task: options.Tasks = None,
+    data: options.OptionalData = None,
+    dataset: options.Datasets = None,
+    fine_tuning: options.FineTuning = False,
+    seeds: options.EvaluationSeeds = None,
+    steps: options.EvaluationSteps = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Average the weights of two models, and evaluate the results.
+
+    Finished work is kept in OUT: the same command continues after an interruption.
+
+    Example: `turnwise soup minilm model --ratio 0,0.25,0.5,0.75,1 --suite dse --data data --out soups`
+    """
+    try:
+        ratios = [float(part) for part in ratio.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"expected numbers from 0 to 1 separated by commas, got {ratio!r}") from None
+    if (suite or task) and data is None:
+        raise typer.BadParameter("name the folder of data sets", param_hint="--data")
+    if (dataset or seeds or steps or fine_tuning) and not (suite or task):
+        raise typer.BadParameter("name what to evaluate", param_hint="--suite / --task")
+    require("torch", "pyarrow", extra="train")
+    from turnwise.evaluation.evaluation_protocols import Effort
+    from turnwise.papers.sweeps.experiment import EvaluationPlan
+    from turnwise.papers.sweeps.series import evaluate_soups, write_soup, write_soups
+
+    if data is not None and (suite or task):
+        plan = EvaluationPlan(data, suite or (), task or (), dataset or (), fine_tuning, Effort(seeds, steps))
+        with progress_bar() as progress:
+            points = evaluate_soups(first, second, ratios, plan, out, progress)
+        show_points(points, out, as_json)
+        return
+    if len(ratios) == 1:
+        write_soup(first, second, ratios[0], out)
+        folders = {ratios[0]: out}
+    else:
+        with progress_bar() as progress:
+            folders = write_soups(first, second, ratios, out, progress)
+    models = [{"ratio": ratio, "model": str(folder)} for ratio, folder in folders.items()]
+    show(models, lines(*((str(folder), "") for folder in folders.values())), as_json=as_json)
+
+
+def show_points(points: "Sequence[SweepPoint]", out: Path, as_json: bool, title: str = "") -> None:
+    """Print the results of an experiment and the path of its report."""
+    show(json.loads((out / "results.json").read_text(encoding="utf-8")), metric_lines(points, title), as_json=as_json)
+    message(f"tables and curves: {out / 'report.html'}")
+
+
+def metric_lines(points: "Sequence[SweepPoint]", title: str) -> Block:
+    """One block per metric with one line per point, which fits any terminal width."""
+    from turnwise.papers.sweeps.experiment import summary_table
+
+    (_, *metrics), table = summary_table(points)
+    width = max(len(name) for name, *_ in table)
+    parts = [(title, "bold")] if title else []
+    for column, metric in enumerate(metrics, 1):
+        parts += [(metric, "bold"), *((f"  {row[0]:{width}}  {row[column]}", "") for row in table)]
+    return lines(*parts)
+
+
 def glove_command(
-    corpus: TrainingCorpora,
+    corpus: options.TrainingCorpora,
     out: Annotated[Path, Option(dir_okay=False, help="File of word vectors to write.")],
-    split: Splits = None,
+    split: options.Splits = None,
     dimensions: Annotated[int, Option(min=1, help="Dimensions of the word vectors.")] = 100,
     window: Annotated[int, Option(min=1, help="Maximum distance of two words in a turn.")] = 10,
     min_count: Annotated[int, Option(min=1, help="Ignore words that occur less often.")] = 5,
     epochs: Annotated[int, Option(min=1, help="Passes over all word pairs.")] = 15,
     seed: Annotated[int, Option(help="Random seed.")] = 1,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Train GloVe word vectors, a baseline for evaluation.
 
@@ -139,17 +265,10 @@ def glove_command(
     require("torch", "pyarrow", extra="train")
     from turnwise.papers.baselines.word_vectors import train_word_vectors
 
+    read = turnwise.read_corpus(*corpus, splits=split or None)
+    settings = {"size": dimensions, "window": window, "min_count": min_count, "epochs": epochs, "seed": seed}
     with progress_bar() as progress:
-        result = train_word_vectors(
-            turnwise.read_corpus(*corpus, splits=split or None),
-            out,
-            size=dimensions,
-            window=window,
-            min_count=min_count,
-            epochs=epochs,
-            seed=seed,
-            progress=progress,
-        )
+        result = train_word_vectors(read, out, **settings, progress=progress)
     data = {"vectors": str(out), "words": result.words, "pairs": result.pairs, "losses": list(result.losses)}
     rows = [
         ("words", f"{result.words:,} that occur at least {min_count} times"),

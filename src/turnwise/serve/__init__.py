@@ -1,4 +1,1 @@
-"""The HTTP service (FastAPI) and its web page.
-
-May import `assist` and the packages below it.
-"""
+"""The HTTP service (FastAPI) and its web page; may import `assist` and the packages below it."""

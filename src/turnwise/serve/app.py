@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Response
-from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse
 from starlette.staticfiles import StaticFiles
@@ -27,9 +26,6 @@ from turnwise.version import __version__
 PAGE = Path(__file__).parent / "page"
 MAP_SCRIPT = Path(assist_map.__file__).parent / "map.js"
 
-#: Browsers check each time whether a file of the page has changed.
-_NO_CACHE = {"cache-control": "no-cache"}
-
 _DESCRIPTION = (
     "Dialogue representations as a service: vectors of texts and conversations, intent detection with abstention,"
     " suggested answers, similar conversations, coherence checks, and a map that can be labelled. Every error has the"
@@ -38,10 +34,7 @@ _DESCRIPTION = (
 
 
 def create_app(settings: ServeSettings, on_failure: Callable[[], None] = lambda: None) -> FastAPI:
-    """Return the application, for any ASGI server; it loads its models when it starts, see `/ready`.
-
-    `on_failure` is called if the models cannot be loaded; `app.state.service.failure` says why.
-    """
+    """Return the application, which loads its models as it starts (see `/ready`); on failure it calls `on_failure`."""
     service = Service(settings)
 
     @asynccontextmanager
@@ -71,7 +64,6 @@ def create_app(settings: ServeSettings, on_failure: Callable[[], None] = lambda:
     app.add_middleware(middleware.TimeLimit, seconds=settings.limits.seconds)
     app.add_middleware(middleware.BodyLimit, limits=settings.limits)
     app.add_middleware(middleware.KeyAuthentication, keys=lambda: service.keys)
-    app.add_middleware(middleware.ResponseCompression)
     app.add_middleware(middleware.SecurityHeaders)
     if settings.cors:
         app.add_middleware(
@@ -100,46 +92,31 @@ async def _load(service: Service, on_failure: Callable[[], None]) -> None:
 def _add_page(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return FileResponse(PAGE / "index.html", headers=_NO_CACHE)
+        return FileResponse(PAGE / "index.html")
 
     @app.get("/page/map.js", include_in_schema=False)  # shared with the page that `turnwise map` writes
     async def map_script() -> Response:
-        return FileResponse(MAP_SCRIPT, media_type="text/javascript", headers=_NO_CACHE)
+        return FileResponse(MAP_SCRIPT, media_type="text/javascript")
 
-    app.mount("/page", _PageFiles(directory=PAGE), name="page")
-
-
-class _PageFiles(StaticFiles):
-    def file_response(self, *arguments: Any, **named: Any) -> Response:
-        response = super().file_response(*arguments, **named)
-        response.headers.update(_NO_CACHE)
-        return response
+    app.mount("/page", StaticFiles(directory=PAGE), name="page")
 
 
 def _add_openapi(app: FastAPI, service: Service) -> None:
     """Add this service's limits and keys to the OpenAPI description."""
-    cache: dict[tuple[int | None, int | None], dict[str, Any]] = {}
 
     def openapi() -> dict[str, Any]:
+        schema = FastAPI.openapi(app)  # made once
+        if service.keys is not None:
+            schema["components"]["securitySchemes"] = {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            }
+            for path, methods in schema["paths"].items():
+                for operation in methods.values():
+                    operation["security"] = [] if middleware.is_open(path) else [{"bearer": []}, {"header": []}]
         encoder = None if service.models is None else service.models.batcher.encoder
         sizes = (None, None) if encoder is None else (encoder.hidden, encoder.composer.vocabulary)
-        if sizes not in cache:
-            schema = get_openapi(
-                title=app.title,
-                version=app.version,
-                summary=app.summary,
-                description=app.description,
-                routes=app.routes,
-            )
-            if service.keys is not None:
-                schema["components"]["securitySchemes"] = {
-                    "bearer": {"type": "http", "scheme": "bearer"},
-                    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-                }
-                for path, methods in schema["paths"].items():
-                    for operation in methods.values():
-                        operation["security"] = [] if middleware.is_open(path) else [{"bearer": []}, {"header": []}]
-            cache[sizes] = fill_limits(schema, service.settings.limits, *sizes)
-        return cache[sizes]
+        filled: dict[str, Any] = fill_limits(schema, service.settings.limits, *sizes)
+        return filled
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -1,8 +1,6 @@
-"""Dynamic batching: concurrent requests share forward passes.
+"""Dynamic batching: concurrent requests share forward passes, each up to its share of a token budget.
 
-A batcher's thread owns the encoder. Requests that arrive during a forward pass are queued; the next pass takes
-sequences from all of them, each up to its share of a token budget, so that a request of one text does not wait behind a
-request of a thousand. Nothing is delayed to fill a batch: a single request is encoded at once.
+Nothing is delayed to fill a batch, and a request of one text does not wait behind a request of a thousand.
 """
 
 import asyncio
@@ -10,7 +8,6 @@ import math
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -32,9 +29,6 @@ if TYPE_CHECKING:
 #: Token ids, or what `Encoder.tokenise` takes.
 Item = str | tuple[Turn, ...] | npt.NDArray[np.int32]
 
-#: Tokens per forward pass on a CPU: enough to outweigh the overhead of a pass, few enough to be done soon.
-BATCH_TOKENS = 4_096
-
 
 class QueueFullError(Exception):
     """The queue has no room for a request; try again after `seconds`."""
@@ -52,15 +46,6 @@ class EncodingResult:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardPass:
-    """The size and duration of a forward pass."""
-
-    sequences: int
-    tokens: int
-    seconds: float
-
-
 @dataclass(eq=False, slots=True)
 class _EncodingJob:
     """A request; the first `taken` of its sequences have been encoded."""
@@ -74,10 +59,6 @@ class _EncodingJob:
     taken: int = 0
 
 
-#: A job, and the range of its sequences that a pass encodes.
-_Share = tuple[_EncodingJob, int, int]
-
-
 class Batcher:
     """Encodes the texts of concurrent requests together; `waiting` counts texts that are queued or being encoded."""
 
@@ -86,14 +67,14 @@ class Batcher:
         encoder: "Encoder",
         *,
         queue_texts: int = 4_096,
-        batch_tokens: int | None = None,
-        observe: Callable[[ForwardPass], None] = lambda _: None,
+        batch_tokens: int = 4_096,
+        observe: Callable[[int, float], None] = lambda *_: None,
     ):
-        """Start the thread, which calls `observe` after each pass; an empty queue accepts any request."""
+        """Start the thread; it calls `observe` with the texts and seconds of each pass."""
         self.encoder = encoder
         self.waiting = 0
         self._queue_texts = queue_texts
-        self._budget = batch_tokens or BATCH_TOKENS
+        self._budget = batch_tokens
         self._observe = observe
         self._rate = 0.0  # texts per second, a moving average
         self._arrivals: queue.SimpleQueue[_EncodingJob | None] = queue.SimpleQueue()
@@ -108,36 +89,23 @@ class Batcher:
     async def encode(
         self, items: Sequence[Item], *, max_length: int | None = None, normalise: bool = True
     ) -> EncodingResult:
-        """Return the vectors of inputs, in order; only for callers in one event loop.
-
-        Raises:
-            QueueFullError: if too many texts are waiting.
-        """
+        """Return vectors in the order of the inputs; raise `QueueFullError` if too many texts wait."""
         if self.waiting and self.waiting + len(items) > self._queue_texts:
-            raise QueueFullError(self.expected_wait())
+            raise QueueFullError(max(1, math.ceil(self.waiting / self._rate)) if self._rate else 1)
         self.waiting += len(items)
         try:
-            return await asyncio.wrap_future(self._submit(items, max_length, normalise))
+            return await asyncio.wrap_future(self.submit(items, max_length, normalise))
         finally:
             self.waiting -= len(items)
 
-    def encode_now(
-        self, items: Sequence[Item], *, max_length: int | None = None, normalise: bool = True
-    ) -> EncodingResult:
-        """Return what `encode` returns, blocking the calling thread; accepted whatever the queue's length."""
-        return self._submit(items, max_length, normalise).result()
-
-    def _submit(self, items: Sequence[Item], max_length: int | None, normalise: bool) -> Future[EncodingResult]:
+    def submit(self, items: Sequence[Item], max_length: int | None, normalise: bool) -> Future[EncodingResult]:
+        """Queue what `encode` returns, whatever the queue's length."""
         job = _EncodingJob(items, max_length, normalise)
         if items:
             self._arrivals.put(job)
         else:
             job.future.set_result(EncodingResult(np.empty((0, self.encoder.hidden), np.float32), 0))
         return job.future
-
-    def expected_wait(self) -> int:
-        """Return the seconds until the current queue should be empty, at least 1."""
-        return max(1, math.ceil(self.waiting / self._rate)) if self._rate else 1
 
     def close(self) -> None:
         """Finish all queued requests and end the thread; no request may follow."""
@@ -147,14 +115,16 @@ class Batcher:
     # ---- in the thread
 
     def _run(self) -> None:
-        jobs: deque[_EncodingJob] = deque()
+        jobs: list[_EncodingJob] = []
         is_open = True
         while is_open or jobs:
             arrived = self._receive(wait=not jobs) if is_open else []
             is_open = is_open and None not in arrived
-            jobs.extend(self._tokenise([job for job in arrived if job is not None]))
-            # drop requests whose client has gone
-            jobs = deque(job for job in jobs if not job.future.cancelled())
+            new = [job for job in arrived if job is not None]
+            self._tokenise(new)
+            jobs += new
+            # drop what is finished, and requests whose client has gone
+            jobs = [job for job in jobs if not job.future.done()]
             if jobs:
                 self._run_pass(jobs)
 
@@ -166,9 +136,8 @@ class Batcher:
             except queue.Empty:
                 return arrived
 
-    def _tokenise(self, jobs: Sequence[_EncodingJob]) -> list[_EncodingJob]:
-        """Tokenise jobs and return those that succeed; the others receive the exception."""
-        ready = []
+    def _tokenise(self, jobs: Sequence[_EncodingJob]) -> None:
+        """Tokenise jobs; those that cannot be tokenised receive the exception."""
         for length in {job.max_length for job in jobs}:
             group = [job for job in jobs if job.max_length == length]
             try:
@@ -179,8 +148,6 @@ class Batcher:
             for job in group:
                 job.sequences = [next(sequences) for _ in job.items]
                 job.vectors = np.empty((len(job.items), self.encoder.hidden), np.float32)
-            ready += group
-        return ready
 
     def _sequences(self, items: Sequence[Item], max_length: int | None) -> Sequence[npt.NDArray[np.int32]]:
         texts = [item for item in items if not isinstance(item, np.ndarray)]
@@ -191,31 +158,29 @@ class Batcher:
         longest = min(max_length or self.encoder.max_length, self.encoder.max_length)
         return [composer.text(item, longest) if isinstance(item, np.ndarray) else next(remaining) for item in items]
 
-    def _run_pass(self, jobs: deque[_EncodingJob]) -> None:
-        """Run one forward pass and remove the jobs that it finishes."""
+    def _run_pass(self, jobs: list[_EncodingJob]) -> None:
+        """Run one forward pass and deliver what it finishes."""
         shares = _take_shares(jobs, self._budget)
         sequences = [sequence for job, first, last in shares for sequence in job.sequences[first:last]]
         start = time.perf_counter()
         try:
             vectors = self.encoder.encode_sequences(sequences, normalise=False, batch_tokens=self._budget)
         except Exception as error:
-            _finish(jobs, [job for job, _, _ in shares], error)
+            _deliver([job for job, _, _ in shares], error)
             return
         seconds = time.perf_counter() - start
         row = 0
         for job, first, last in shares:
             job.vectors[first:last] = vectors[row : row + last - first]
             row += last - first
-        _finish(jobs, [job for job in jobs if job.taken == len(job.sequences)])
-        self._rate = len(sequences) / seconds if not self._rate else 0.8 * self._rate + 0.2 * len(sequences) / seconds
-        self._observe(ForwardPass(len(sequences), sum(map(len, sequences)), seconds))
+        _deliver([job for job in jobs if job.taken == len(job.sequences)])
+        rate = len(sequences) / seconds
+        self._rate = 0.8 * (self._rate or rate) + 0.2 * rate
+        self._observe(len(sequences), seconds)
 
 
-def _take_shares(jobs: deque[_EncodingJob], budget: int) -> list[_Share]:
-    """Choose the sequences of a pass: an equal share of the token budget per job, then the rest for the first jobs.
-
-    Every job that fits gets at least one sequence; the first always does.
-    """
+def _take_shares(jobs: list[_EncodingJob], budget: int) -> list[tuple[_EncodingJob, int, int]]:
+    """Choose ranges of sequences: an equal share of the budget per job, at least one each, then the rest in order."""
     firsts = [job.taken for job in jobs]
     left = budget
     for allowance in (max(1, budget // len(jobs)), budget):
@@ -232,36 +197,24 @@ def _take_shares(jobs: deque[_EncodingJob], budget: int) -> list[_Share]:
     return [(job, first, job.taken) for job, first in zip(jobs, firsts, strict=True) if job.taken > first]
 
 
-def _result(job: _EncodingJob) -> EncodingResult:
-    vectors = job.vectors
-    if job.normalise:
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors = vectors / np.maximum(lengths, np.float32(1e-12))
-    return EncodingResult(vectors, sum(map(len, job.sequences)))
-
-
-def _finish(jobs: deque[_EncodingJob], done: Sequence[_EncodingJob], error: Exception | None = None) -> None:
-    for job in done:
-        jobs.remove(job)
-    _deliver(done, error)
-
-
 def _deliver(jobs: Sequence[_EncodingJob], error: Exception | None = None) -> None:
     """Set the results of jobs, or the error that they failed with."""
     for job in jobs:
         with suppress(InvalidStateError):  # the client has gone
-            if error is None:
-                job.future.set_result(_result(job))
-            else:
+            if error is not None:
                 job.future.set_exception(error)
+                continue
+            vectors = job.vectors
+            if job.normalise:
+                lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+                vectors = vectors / np.maximum(lengths, np.float32(1e-12))
+            job.future.set_result(EncodingResult(vectors, sum(map(len, job.sequences))))
 
 
 class BatchedEncoder:
-    """An encoder for blocking threads, which shares the batcher's forward passes.
+    """An encoder for blocking threads, which shares the batcher's passes: tokenizers are not thread-safe.
 
-    All encoding goes through the batcher's thread: a tokenizer must not be used by two threads at a time. Its weights
-    do not change, so that they are hashed once for all that is opened with it. If `texts_per_job` is given, other
-    requests need not wait for more texts than that.
+    If `texts_per_job` is given, other requests need not wait for more texts than that.
     """
 
     def __init__(self, batcher: Batcher, texts_per_job: int | None = None):
@@ -275,7 +228,7 @@ class BatchedEncoder:
         items = [item if isinstance(item, str) else tuple(item) for item in inputs]
         size = self._texts_per_job or max(1, len(items))
         parts = [
-            self.batcher.encode_now(items[start : start + size], max_length=max_length, normalise=normalise).vectors
+            self.batcher.submit(items[start : start + size], max_length, normalise).result().vectors
             for start in range(0, max(1, len(items)), size)
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,10 +1,10 @@
 """Changes to the examples of a served classifier: acknowledged once they are on disk, and applied in the background.
 
-One thread writes changes to the journal; those that arrive during a sync share the next one. Another thread
-recalibrates the classifier; changes that arrive during a recalibration are applied together by the next one. Meanwhile
-predictions use the classifier as it was recalibrated last.
+Changes that arrive during a sync share the next one, and those that arrive during a recalibration the next of those.
+Meanwhile predictions use the classifier as it was recalibrated last.
 """
 
+import logging
 import queue
 import threading
 import time
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from turnwise.assist.intents.storage import ExampleChange, IntentFolder
 from turnwise.core.errors import IntentError
-from turnwise.serve.observability import log_background_failure
+from turnwise.serve.observability import describe_failure, log
 
 #: After a recalibration, the next one starts after a pause of the same duration, but of at most this many seconds: if
 #: examples are added all the time, half of the time is left for predictions.
@@ -32,16 +32,10 @@ class RecordedChange:
 
 
 class ExampleChanges:
-    """Changes the examples of a folder in two threads; `failure` says why the last recalibration failed, if it did.
-
-    After a failure, the changes stay on disk, and the next change starts another recalibration of all of them.
-    """
+    """Changes the examples of a folder in two threads; `failure` says why the last recalibration failed, if it did."""
 
     def __init__(self, folder: IntentFolder, observe: Callable[[bool], None] = lambda _: None):
-        """Apply the changes of an earlier process; a failure is reported as that of any recalibration.
-
-        `observe` is called after each recalibration with whether it succeeded.
-        """
+        """Apply the changes of an earlier process; `observe` learns after each recalibration whether it succeeded."""
         self.folder = folder
         self.failure: str | None = None
         self._observe = observe
@@ -55,10 +49,7 @@ class ExampleChanges:
                 self._attempt(folder.compact)
 
     def submit(self, change: ExampleChange) -> Future[RecordedChange]:
-        """Return a future that is done when a change is on disk.
-
-        It fails with IntentError if the change is refused, with ProjectError if the journal cannot be written.
-        """
+        """Return a future that is done when a change is on disk, or fails with IntentError or ProjectError."""
         future: Future[RecordedChange] = Future()
         self._submitted.put((change, future))
         self._journal_thread.submit(self._record)
@@ -112,7 +103,7 @@ class ExampleChanges:
         except Exception as error:
             self.failure = f"{type(error).__name__}: {error}"
             self._observe(False)
-            log_background_failure(error, "not_recalibrated")
+            log(logging.ERROR, event="not_recalibrated", **describe_failure(error))
             raise
         self.failure = None
         self._observe(True)

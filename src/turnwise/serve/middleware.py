@@ -1,4 +1,4 @@
-"""Middleware: API keys, limits on hosts, bodies and time, security headers, and compression.
+"""Middleware: API keys, limits on hosts, bodies and time, and security headers.
 
 All of it is plain ASGI, so that nothing of a request is read before it is known to be within the limits.
 """
@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from starlette.datastructures import Headers
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwise.serve.errors import ServiceError
@@ -28,9 +27,6 @@ _READING_PATHS = frozenset(
 
 #: Wrong keys that an address may send in this many seconds.
 _WRONG_KEYS, _WRONG_KEY_SECONDS = 20, 60
-
-#: Responses that are vectors: compressing them is slow and saves little.
-_VECTOR_PATHS = frozenset(("/embed", "/v1/embeddings"))
 
 #: Slow routes, which may take this many times the time limit.
 _SLOW_PATHS = frozenset(("/conversations/clusters", "/map/fit", "/reload"))
@@ -97,7 +93,9 @@ class KeyAuthentication(HttpMiddleware):
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         keys = self.keys()
         if keys is not None and not is_open(scope["path"]):
-            given = _key(scope)
+            headers = Headers(scope=scope)
+            scheme, _, token = headers.get("authorization", "").partition(" ")
+            given = headers.get("x-api-key", token if scheme.lower() == "bearer" else "").strip()
             key = keys.find(given) if given else None
             if key is None:
                 if given:
@@ -122,17 +120,6 @@ class KeyAuthentication(HttpMiddleware):
         if self._wrong_keys[address] > _WRONG_KEYS:
             wait = {"retry-after": str(math.ceil(self._period_end - now))}
             raise ServiceError(429, "too many wrong keys came from this address", code="too_many_keys", headers=wait)
-
-
-def _key(scope: Scope) -> str:
-    for name, value in scope["headers"]:
-        if name == b"x-api-key":
-            return str(value.decode("latin-1").strip())
-        if name == b"authorization":
-            scheme, _, key = value.decode("latin-1").partition(" ")
-            if scheme.lower() == "bearer":
-                return str(key.strip())
-    return ""
 
 
 class HostCheck(HttpMiddleware):
@@ -270,24 +257,12 @@ class SecurityHeaders(HttpMiddleware):
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = [*message["headers"], *_SECURITY_HEADERS]
-                names = {name for name, _ in headers}
-                if b"content-security-policy" not in names:
+                if not any(name == b"content-security-policy" for name, _ in headers):
                     headers.append((b"content-security-policy", _CONTENT_SECURITY_POLICY))
-                if b"cache-control" not in names:
-                    headers.append((b"cache-control", b"no-store"))
+                # browsers check each time whether a file of the page has changed
+                is_page = scope["path"] == "/" or scope["path"].startswith(OPEN_PREFIX)
+                headers.append((b"cache-control", b"no-cache" if is_page else b"no-store"))
                 message["headers"] = headers
             await send(message)
 
         await self.app(scope, receive, send_with_headers)
-
-
-class ResponseCompression(GZipMiddleware):
-    """Compresses responses, except vectors, for clients that accept it."""
-
-    def __init__(self, app: ASGIApp):
-        super().__init__(app, minimum_size=2_000, compresslevel=5)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
-        handle = self.app if scope.get("path") in _VECTOR_PATHS else super().__call__
-        await handle(scope, receive, send)

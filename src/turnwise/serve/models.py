@@ -3,16 +3,14 @@
 Classifiers that were fitted on a map's labels are in the map's folder: `intents`, then `intents-2`, `intents-3`, …
 """
 
+import inspect
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
 
 from turnwise.assist.conversations import Conversations
 from turnwise.assist.intents.classifier import IntentClassifier
@@ -20,7 +18,6 @@ from turnwise.assist.intents.classifier_files import stored_encoder
 from turnwise.assist.intents.storage import IntentFolder
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.responses.responder import Responder
-from turnwise.core.dialogue import Conversation
 from turnwise.core.errors import EncoderMismatchError, ServeError
 from turnwise.core.files import replacing
 from turnwise.core.imports import require, without_garbage_collection
@@ -31,7 +28,6 @@ from turnwise.serve.observability import ServiceMetrics
 from turnwise.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
-    from turnwise.models.coherence import PositionScores
     from turnwise.models.reranker import Reranker
 
 #: The page that an evaluation writes.
@@ -40,49 +36,32 @@ REPORT = "report.html"
 #: Texts that are encoded at once for work in the background.
 _BACKGROUND_TEXTS = 8
 
-_INTENTS = "intents"
-_INTENTS_FOLDER = re.compile(rf"{_INTENTS}(-(?P<number>[1-9][0-9]*))?")
+_INTENTS_FOLDER = re.compile("intents(-[1-9][0-9]*)?")
 
 
 class LockedReranker:
-    """A re-ranker for several threads: a tokenizer must not be used by two at a time."""
+    """A re-ranker for several threads, of which one at a time runs a method: its tokenizer must not be used by two."""
 
     def __init__(self, reranker: "Reranker"):
         self._reranker = reranker
         self._lock = threading.Lock()
 
-    @property
-    def checks_coherence(self) -> bool:
-        """Whether it was trained to find out-of-place turns."""
-        return "deletion" in self._reranker.heads
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the re-ranker; methods wait for each other."""
+        value = getattr(self._reranker, name)
+        return partial(self._run_alone, value) if inspect.ismethod(value) else value
 
-    def score(self, context: Sequence[Any], candidates: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the score of each candidate."""
+    def _run_alone(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         with self._lock:
-            return self._reranker.score(context, candidates)
-
-    def score_all(self, pairs: Sequence[tuple[Sequence[Any], Sequence[str]]]) -> list[npt.NDArray[np.float64]]:
-        """Return the scores of the candidates of each context."""
-        with self._lock:
-            return self._reranker.score_all(pairs)
-
-    def out_of_place(self, dialogue: Conversation) -> "PositionScores":
-        """Return how out of place each turn of a conversation is."""
-        with self._lock:
-            return self._reranker.out_of_place(dialogue)
+            return method(*arguments, **named)
 
 
-@dataclass(frozen=True, slots=True)
-class ServedIntents:
+class ServedIntents(ExampleChanges):
     """An intent classifier with its examples on disk, and its encoder's batcher."""
 
-    changes: ExampleChanges
-    batcher: Batcher
-
-    @property
-    def folder(self) -> IntentFolder:
-        """The classifier and its examples."""
-        return self.changes.folder
+    def __init__(self, folder: IntentFolder, batcher: Batcher, observe: Callable[[bool], None]):
+        super().__init__(folder, observe)
+        self.batcher = batcher
 
 
 def check_settings(settings: ServeSettings) -> None:
@@ -99,9 +78,7 @@ def check_settings(settings: ServeSettings) -> None:
         if folder is not None and not folder.is_dir():
             raise ServeError(f"there is no folder {folder} ({option})")
     if settings.report is not None and not (settings.report / REPORT).is_file():
-        raise ServeError(
-            f"{settings.report} has no {REPORT} (--report): `turnwise evaluate MODEL --out DIR` writes one"
-        )
+        raise ServeError(f"{settings.report} has no {REPORT} (--report): `turnwise evaluate` writes one")
 
 
 class LoadedModels:
@@ -113,7 +90,7 @@ class LoadedModels:
         self.name = settings.model
         self.users = 0  # requests that are using these models
         self.is_retired = False  # replaced by a reload
-        self.reranker: LockedReranker | None = None
+        self.reranker: Any = None  # LockedReranker
         self.responder: Responder | None = None
         self.conversations: Conversations | None = None
         self.intents: ServedIntents | None = None
@@ -163,15 +140,12 @@ class LoadedModels:
     def close_journals(self) -> None:
         """Let other processes open the journals; the models can still be used for reading."""
         if self.intents is not None:
-            self.intents.changes.close()
+            self.intents.close()
         if self.labelling is not None:
             self.labelling.close()
 
     def fit_intents(self, labelling: Labelling) -> Path:
-        """Fit a classifier on a map's labels and write it, synced to disk, to a new folder in the map's.
-
-        Earlier classifiers stay: examples may have been added to them.
-        """
+        """Fit a classifier on a map's labels and write it, synced, to a new folder in the map's; earlier ones stay."""
         classifier = labelling.fit(self.encoder)
         folder = next_intents(labelling.folder)
         with replacing(folder, durable=True) as part:
@@ -182,7 +156,7 @@ class LoadedModels:
         """Use another classifier from now on; called within `Service.change`."""
         previous, self.intents = self.intents, self._open_intents(folder)
         if previous is not None:
-            previous.changes.close()
+            previous.close()
         return self.intents.folder.classifier
 
     def _open_intents(self, folder: Path) -> ServedIntents:
@@ -197,29 +171,30 @@ class LoadedModels:
         # predictions wait for few of the examples that are encoded in the background
         encoder = BatchedEncoder(batcher, texts_per_job=_BACKGROUND_TEXTS)
         opened = IntentFolder.open(folder, encoder=encoder, apply=False)
-        return ServedIntents(ExampleChanges(opened, self._metrics.count_recalibration), batcher)
+
+        def count(succeeded: bool) -> None:
+            self._metrics.recalibrations.labels("done" if succeeded else "failed").inc()
+
+        return ServedIntents(opened, batcher, count)
 
     def _start_batcher(self, encoder: Any) -> Batcher:
-        limits = self._settings.limits
-        batcher = Batcher(
-            encoder, queue_texts=limits.queue, batch_tokens=limits.batch_tokens, observe=self._metrics.count_pass
-        )
+        queue, tokens = self._settings.limits.queue, self._settings.limits.batch_tokens
+        batcher = Batcher(encoder, queue_texts=queue, batch_tokens=tokens, observe=self._metrics.count_pass)
         self._batchers.append(batcher)
         return batcher
 
 
 def latest_intents(map_folder: Path) -> Path | None:
     """Return the folder of the classifier that was fitted last on a map's labels, if any."""
-    folders = _fitted_intents(map_folder)
-    return folders[max(folders)] if folders else None
+    folders = [each for each in map_folder.iterdir() if each.is_dir() and _INTENTS_FOLDER.fullmatch(each.name)]
+    return max(folders, key=_number, default=None)
 
 
 def next_intents(map_folder: Path) -> Path:
     """Return the folder for the next classifier that is fitted on a map's labels."""
-    number = max(_fitted_intents(map_folder), default=0) + 1
-    return map_folder / (_INTENTS if number == 1 else f"{_INTENTS}-{number}")
+    latest = latest_intents(map_folder)
+    return map_folder / ("intents" if latest is None else f"intents-{_number(latest) + 1}")
 
 
-def _fitted_intents(map_folder: Path) -> dict[int, Path]:
-    matches = [(_INTENTS_FOLDER.fullmatch(folder.name), folder) for folder in map_folder.iterdir() if folder.is_dir()]
-    return {int(match["number"] or 1): folder for match, folder in matches if match is not None}
+def _number(folder: Path) -> int:
+    return int(folder.name.partition("-")[2] or 1)

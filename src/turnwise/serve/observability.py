@@ -1,13 +1,11 @@
 """Request ids, the log, and metrics for Prometheus.
 
-The log has one line per request, on standard error: text on a terminal, JSON otherwise. It contains no request bodies
-unless that is configured, nor messages of exceptions, which may quote them.
+The log contains neither request bodies, unless configured, nor messages of exceptions, which may quote them.
 """
 
 import itertools
 import json
 import logging
-import os
 import re
 import secrets
 import sys
@@ -20,16 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from turnwise.serve.batching import ForwardPass
 from turnwise.serve.errors import ServiceError
 from turnwise.serve.middleware import HttpMiddleware
 
 _LOG = logging.getLogger("turnwise.serve")
 
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 #: Request ids: a random prefix per process and a count, which costs less than a random number per request.
 _PREFIX, _NUMBERS = secrets.token_hex(6), itertools.count(1)
@@ -38,9 +36,6 @@ _PREFIX, _NUMBERS = secrets.token_hex(6), itertools.count(1)
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 LogFormat = Literal["auto", "text", "json"]
-
-#: ANSI colours of a status on a terminal, by its first digit.
-_STATUS_COLOURS = {2: "32", 3: "36", 4: "33"}
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _POWERS = tuple(float(2**power) for power in range(13))
@@ -51,10 +46,10 @@ class ServiceMetrics:
 
     def __init__(self, waiting: Callable[[], float], is_ready: Callable[[], float]):
         """Take functions that return how many texts are waiting, and whether the service is ready."""
-        self._registry = CollectorRegistry()
-        counter = partial(Counter, registry=self._registry)
-        histogram = partial(Histogram, registry=self._registry)
-        gauge = partial(Gauge, registry=self._registry)
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
         self._requests = counter("turnwise_requests", "Requests that were answered.", ("method", "path", "status"))
         self._seconds = histogram("turnwise_request_seconds", "Duration of requests.", ("path",), buckets=_SECONDS)
         self._texts = counter("turnwise_texts", "Texts in requests.")
@@ -62,7 +57,7 @@ class ServiceMetrics:
         self._passes = histogram("turnwise_pass_seconds", "Duration of forward passes.", buckets=_SECONDS)
         self._pass_texts = histogram("turnwise_pass_texts", "Texts per forward pass.", buckets=_POWERS)
         self.refused = counter("turnwise_refused", "Requests rejected because of overload.")
-        self._recalibrations = counter("turnwise_recalibrations", "Recalibrations of served classifiers.", ("outcome",))
+        self.recalibrations = counter("turnwise_recalibrations", "Recalibrations of served classifiers.", ("outcome",))
         self.reloads = counter("turnwise_reloads", "Reloads.", ("outcome",))
         gauge("turnwise_waiting_texts", "Texts waiting to be encoded.").set_function(waiting)
         gauge("turnwise_ready", "1 if the service is ready.").set_function(is_ready)
@@ -74,18 +69,10 @@ class ServiceMetrics:
         self._texts.inc(record.texts)
         self._tokens.inc(record.tokens)
 
-    def count_pass(self, done: ForwardPass) -> None:
+    def count_pass(self, texts: int, seconds: float) -> None:
         """Count a forward pass."""
-        self._passes.observe(done.seconds)
-        self._pass_texts.observe(done.sequences)
-
-    def count_recalibration(self, succeeded: bool) -> None:
-        """Count a recalibration after examples have changed."""
-        self._recalibrations.labels("done" if succeeded else "failed").inc()
-
-    def to_text(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
-        return generate_latest(self._registry)
+        self._passes.observe(seconds)
+        self._pass_texts.observe(texts)
 
 
 @dataclass(slots=True)
@@ -108,7 +95,9 @@ class RequestLogging(HttpMiddleware):
         self.log_texts = log_texts
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record = scope["record"] = RequestRecord(_request_id(scope))
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else f"{_PREFIX}-{next(_NUMBERS):x}"
+        record = scope["record"] = RequestRecord(request_id)
         start = time.perf_counter()
         status = 0
 
@@ -135,32 +124,18 @@ class RequestLogging(HttpMiddleware):
         method = scope["method"] if scope["method"] in _METHODS else "other"
         path = getattr(scope.get("route"), "path", None) or "unknown"
         self.metrics.count_request(method, path, status, seconds, record)
-        fields: dict[str, Any] = {
-            "event": "request",
-            "method": method,
-            "path": path,
-            "status": status,
-            "milliseconds": round(1e3 * seconds, 2),
-            "texts": record.texts,
-            "tokens": record.tokens,
-            "request_id": record.request_id,
-        }
+        fields: dict[str, Any] = {"event": "request", "method": method, "path": path, "status": status}
+        fields["milliseconds"] = round(1e3 * seconds, 2)
+        fields |= {"texts": record.texts, "tokens": record.tokens, "request_id": record.request_id}
         if record.key is not None:
             fields["key"] = record.key
         if failure is not None:
-            fields |= _describe(failure)
+            fields |= describe_failure(failure)
             if self.log_texts:
                 fields["message"] = str(failure)
         if self.log_texts:
             fields["body"] = record.body.decode(errors="replace")
         log(logging.ERROR if failure is not None else logging.INFO, **fields)
-
-
-def _request_id(scope: Scope) -> str:
-    for key, value in scope["headers"]:
-        if key == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-            return str(value.decode())
-    return f"{_PREFIX}-{next(_NUMBERS):x}"
 
 
 def log(level: int, **fields: Any) -> None:
@@ -174,12 +149,8 @@ def log_failure(error: Exception, event: str) -> None:
     log(logging.ERROR, event=event, failure=type(error).__name__, message=str(error))
 
 
-def log_background_failure(error: Exception, event: str) -> None:
-    """Log a failure of work with texts of requests, without its message."""
-    log(logging.ERROR, event=event, **_describe(error))
-
-
-def _describe(failure: Exception) -> dict[str, Any]:
+def describe_failure(failure: Exception) -> dict[str, Any]:
+    """Return the type of an exception and where it was raised, without its message."""
     frames = traceback.extract_tb(failure.__traceback__)
     where = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames[-12:]]
     return {"failure": type(failure).__name__, "where": where}
@@ -196,11 +167,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Formats a log record for people, with the local time; the status of a request may be coloured."""
-
-    def __init__(self, colour: bool = False):
-        super().__init__()
-        self._colour = colour
+    """Formats a log record for people, with the local time."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a line, or several for the start of the service and for failures."""
@@ -209,20 +176,19 @@ class TextFormatter(logging.Formatter):
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         if event == "listening":
             title = f"turnwise {fields.pop('version')} at {fields.pop('address')} (Ctrl+C stops it)"
-            return "\n".join([self._in_colour(title, "1"), *(f"  {name:14}{value}" for name, value in fields.items())])
+            return "\n".join([title, *(f"  {name:14}{value}" for name, value in fields.items())])
         if event == "request":
             return f"{clock}  {self._format_request(fields)}"
         details = "; ".join(f"{name} {value}" for name, value in fields.items())
         if event == "ready":
             details = f"all models are loaded, after {fields['seconds']:.1f} s"
-        title = self._in_colour(event.replace("_", " "), "31" if record.levelno >= logging.ERROR else "1")
-        return f"{clock}  {title}{': ' if details else ''}{details}"
+        return f"{clock}  {event.replace('_', ' ')}{': ' if details else ''}{details}"
 
     def _format_request(self, fields: dict[str, Any]) -> str:
         status, texts, tokens = fields.pop("status"), fields.pop("texts"), fields.pop("tokens")
         parts = [
             f"{fields.pop('method'):<4} {fields.pop('path'):<26}",
-            self._in_colour(str(status), _STATUS_COLOURS.get(status // 100, "31")),
+            str(status),
             f"{fields.pop('milliseconds'):>8.1f} ms",
             *([f"{texts:,} text{'' if texts == 1 else 's'}, {tokens:,} tokens"] if texts else []),
             *([f"key {fields.pop('key')}"] if "key" in fields else []),
@@ -234,18 +200,12 @@ class TextFormatter(logging.Formatter):
         more = [*where, *(f"{name} {json.dumps(value)}" for name, value in fields.items())]
         return "\n".join(["  ".join(parts), *(f"          {each}" for each in more)])
 
-    def _in_colour(self, text: str, code: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
-
 
 def log_to_stderr(form: LogFormat = "auto") -> None:
     """Write the service's log and uvicorn's warnings to standard error; 'auto' is text on a terminal, else JSON."""
-    is_terminal = sys.stderr.isatty()
     handler = logging.StreamHandler(sys.stderr)
-    if form == "text" or (form == "auto" and is_terminal):
-        handler.setFormatter(TextFormatter(colour=is_terminal and not os.environ.get("NO_COLOR")))
-    else:
-        handler.setFormatter(JsonFormatter())
+    is_text = form == "text" or (form == "auto" and sys.stderr.isatty())
+    handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
     for name, level in (("turnwise.serve", logging.INFO), ("uvicorn.error", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]

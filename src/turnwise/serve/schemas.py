@@ -20,9 +20,6 @@ from turnwise.serve.settings import Limits
 #: Schema keyword that stands for a limit, which is known when the service runs; see `fill_limits`.
 LIMIT = "x-limit"
 
-#: More fields than any object of a request has.
-_FIELDS = 50
-
 
 def _check_text(text: str) -> str:
     if not text or text.isspace():
@@ -75,8 +72,8 @@ class StrictModel(BaseModel):
     @classmethod
     def _check_field_count(cls, data: Any) -> Any:
         """Reject huge objects: reporting each of 100,000 unknown fields would block the service."""
-        if isinstance(data, dict) and len(data) > _FIELDS:
-            raise ValueError(f"an object has {len(data):,} fields, at most {_FIELDS} are allowed")
+        if isinstance(data, dict) and len(data) > 50:
+            raise ValueError(f"an object has {len(data):,} fields, at most 50 are allowed")
         return data
 
 

@@ -6,7 +6,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http import HTTPStatus
 from types import FrameType
 
@@ -20,12 +20,6 @@ from turnwise.serve.observability import LogFormat, log, log_failure, log_to_std
 from turnwise.serve.service import Service
 from turnwise.serve.settings import Limits, ServeSettings
 from turnwise.version import __version__
-
-#: Seconds that a connection may stay open without a request.
-_KEEP_ALIVE = 20
-
-#: Bytes of a request's headers.
-_HEADER_BYTES = 32_768
 
 
 def run(settings: ServeSettings, host: str, port: int, log_format: LogFormat = "auto") -> None:
@@ -74,13 +68,13 @@ class Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_keep_alive=20,
             timeout_graceful_shutdown=int(limits.seconds + limits.body_seconds) + 1,
-            h11_max_incomplete_event_size=_HEADER_BYTES,
+            h11_max_incomplete_event_size=32_768,  # the bytes of headers
         )
         super().__init__(config)
         self.service: Service = app.state.service
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._reloading: asyncio.Task[None] | None = None
 
     def _exit(self) -> None:
         self.should_exit = True
@@ -108,9 +102,7 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     def _start_reload(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._reload())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._reloading = asyncio.get_running_loop().create_task(self._reload())
 
     async def _reload(self) -> None:
         try:
@@ -121,73 +113,58 @@ class Server(uvicorn.Server):
             log(logging.INFO, event="reloaded", model=models.name)
 
 
-class _Timer:
-    """Calls a function after some time unless stopped; starting it again while it runs has no effect."""
-
-    def __init__(self, seconds: float, action: Callable[[], None]):
-        self._seconds = seconds
-        self._action = action
-        self._handle: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        if self._handle is None:
-            self._handle = asyncio.get_running_loop().call_later(self._seconds, self._fire)
-
-    def stop(self) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-
-    def _fire(self) -> None:
-        self._handle = None
-        self._action()
-
-
 def _make_protocol(limits: Limits) -> type[H11Protocol]:
     """Return uvicorn's protocol with time limits for sending headers and for reading responses."""
 
     class LimitedProtocol(H11Protocol):
+        _write_timer: asyncio.TimerHandle | None = None
+
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._header_timer = _Timer(limits.header_seconds, self._on_header_timeout)
-            self._write_timer = _Timer(limits.seconds, transport.abort)
+            self._await_headers()
             if len(self.connections) > limits.connections:
+                self._header_timer.cancel()
                 self._reject(503, "too many connections are open: try again in 1 s", "too_many_connections")
-            else:
-                self._header_timer.start()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            # During a request the middleware's limits apply.
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._header_timer.stop()
-            elif not self.transport.is_closing():
-                self._header_timer.start()
+            # during a request the middleware's limits apply
+            if self.transport.is_closing() or (self.cycle is not None and not self.cycle.response_complete):
+                self._header_timer.cancel()
+            elif self._header_timer.cancelled():
+                self._await_headers()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._header_timer.stop()
-            self._write_timer.stop()
+            self._header_timer.cancel()
+            self._stop_write_timer()
             super().connection_lost(exc)
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._write_timer.start()
+            self._write_timer = self.loop.call_later(limits.seconds, self.transport.abort)
 
         def resume_writing(self) -> None:
-            self._write_timer.stop()
+            self._stop_write_timer()
             super().resume_writing()
 
         def timeout_keep_alive_handler(self) -> None:
             super().timeout_keep_alive_handler()
-            # Closing waits until everything is sent, which a client that reads nothing could delay for ever.
-            self._write_timer.start()
+            # closing waits until everything is sent, which a client that reads nothing could delay for ever
+            if self._write_timer is None:
+                self._write_timer = self.loop.call_later(limits.seconds, self.transport.abort)
+
+        def _stop_write_timer(self) -> None:
+            if self._write_timer is not None:
+                self._write_timer.cancel()
+                self._write_timer = None
+
+        def _await_headers(self) -> None:
+            self._header_timer = self.loop.call_later(limits.header_seconds, self._on_header_timeout)
 
         def send_400_response(self, msg: str) -> None:
             self._reject(400, "this is not a valid HTTP request", "not_http")
 
         def _on_header_timeout(self) -> None:
-            if self.cycle is not None and not self.cycle.response_complete:
-                return
             if self.conn.trailing_data[0]:
                 message = f"the request's headers were not received within {limits.header_seconds:g} s"
                 self._reject(408, message, "slow_head")
@@ -196,15 +173,11 @@ def _make_protocol(limits: Limits) -> type[H11Protocol]:
 
         def _reject(self, status: int, message: str, code: str) -> None:
             """Send an error before there is a request for the application."""
-            body = bytes(ServiceError(status, message, code=code).response().body)
-            lines = (
-                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
-                "content-type: application/json",
-                f"content-length: {len(body)}",
-                "retry-after: 1",
-                "connection: close",
-            )
-            self.transport.write("\r\n".join((*lines, "", "")).encode() + body)
+            headers = {"retry-after": "1", "connection": "close"}
+            response = ServiceError(status, message, code=code, headers=headers).response()
+            head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
+            head += [name + b": " + value for name, value in response.raw_headers]
+            self.transport.write(b"\r\n".join([*head, b"", bytes(response.body)]))
             self.transport.close()
 
     return LimitedProtocol

@@ -15,12 +15,6 @@ from turnwise.serve.settings import KeyStore, ServeSettings
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Threads for searches, re-ranking and decisions. More would only compete for the same cores.
-_THREADS = 4
-
-#: Requests that may wait for a thread.
-_QUEUE = 256
-
 
 class Service:
     """State and work that the routes share."""
@@ -38,7 +32,8 @@ class Service:
         )
         self._reloading = asyncio.Lock()
         self._blocked = 0
-        self._threads = ThreadPoolExecutor(_THREADS, "worker")
+        # for searches, re-ranking and decisions; more threads would only compete for the same cores
+        self._threads = ThreadPoolExecutor(4, "worker")
         self._slow_thread = ThreadPoolExecutor(1, "slow-worker")
         self._change_thread = ThreadPoolExecutor(1, "change-worker")  # changes files and replaces models
 
@@ -70,10 +65,7 @@ class Service:
             await asyncio.to_thread(models.stop)
 
     async def reload(self) -> LoadedModels:
-        """Load everything again and use it; requests in progress finish with the old models.
-
-        If anything cannot be loaded, the exception is raised and the old models stay.
-        """
+        """Load everything again and use it; if anything cannot be loaded, keep the old models."""
         async with self._reloading:
             if self.models is None or self.state != "ready":
                 raise self._not_ready()
@@ -135,7 +127,7 @@ class Service:
         return await self._run_in(self._slow_thread, partial(work, *arguments, **named))
 
     async def _run_in(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        if self._blocked >= _QUEUE:
+        if self._blocked >= 256:
             self.metrics.refused.inc()
             raise unavailable("too many requests are waiting: try again in 1 s", "queue_full")
         self._blocked += 1

@@ -29,7 +29,7 @@ class Limits:
     texts: int = 1_000  # texts per request, and turns per conversation
     characters: int = 20_000  # characters per text
     queue: int = 4_096  # texts waiting to be encoded; a request that would exceed it is rejected with 503
-    batch_tokens: int | None = None  # tokens per forward pass; None: suited to the device
+    batch_tokens: int = 4_096  # per forward pass: enough to outweigh its overhead, few enough to be done soon
     seconds: float = 30.0  # to answer a request
     body_seconds: float = 10.0  # for a client to send a body
     header_seconds: float = 10.0  # for a client to send the headers
@@ -105,10 +105,7 @@ class KeyStore:
 
 
 def add_key(path: Path, name: str, *, read_only: bool = False) -> str:
-    """Create a key, append its hash to a file, and return the key, which is stored nowhere else.
-
-    A new file is readable only by its owner.
-    """
+    """Create a key, append its hash to a file for its owner only, and return the key, which is stored nowhere else."""
     if _KEY_NAME.fullmatch(name) is None:
         raise ServeError(f"{name!r} is not a valid key name: use up to 64 letters, digits, '.', '_' and '-'")
     has_keys = path.exists() and path.read_text(encoding="utf-8").strip()

@@ -13,8 +13,8 @@ import pytest
 
 from tests.helpers.svg import group, groups, marks, paths, texts
 from tests.helpers.sweep_points import RESULT_KEYS, outcomes, point, results
-from turnwise.cli.experiments import metric_lines
 from turnwise.cli.output import show
+from turnwise.cli.train import metric_lines
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.results import Results
 from turnwise.papers.sweeps.experiment import SweepPoint, summary_table, write_experiment

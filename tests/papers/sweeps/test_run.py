@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tests.helpers.tiny import backbone, corpus, recipe
 from tests.papers.sweeps.conftest import LoadVariants
 from turnwise import evaluate
-from turnwise.cli.experiments import sweep_command
+from turnwise.cli.train import sweep_command
 from turnwise.core.errors import EvaluationError, TrainingError, TrainingInterruptedError
 from turnwise.corpus.storage.corpus import Corpus, read_corpus
 from turnwise.evaluation.evaluation_protocols import Effort

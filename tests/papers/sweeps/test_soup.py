@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.helpers.families import make_reranker, perturbed
 from turnwise import evaluate
-from turnwise.cli.experiments import soup_command
+from turnwise.cli.train import soup_command
 from turnwise.core.errors import EvaluationError, ModelError
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.imports import require
-from turnwise.core.progress import Progress, silent
 
 #: The name of the peer in the results of most benchmarks.
 PEER = "sentence_transformers"
@@ -25,13 +24,10 @@ def time_call(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def best_times(
-    functions: Mapping[str, Callable[[], object]], repeats: int, progress: Progress = silent
-) -> dict[str, float]:
+def best_times(functions: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Return the shortest time of each function; rounds alternate, so that other load on the machine affects all."""
     best = dict.fromkeys(functions, math.inf)
-    for repeat in range(repeats):
-        progress("rounds", repeat, repeats)
+    for _ in range(repeats):
         for name, function in functions.items():
             best[name] = min(best[name], time_call(function))
     return best

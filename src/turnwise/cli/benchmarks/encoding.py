@@ -16,13 +16,12 @@ from scipy.stats import spearmanr
 from turnwise.cli.benchmarks.common import PEER, best_times, require_peer, schema_guided_folder
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.imports import EXTRAS
-from turnwise.core.progress import Progress, silent
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.source import locate_model
 from turnwise.models.backbone.static_table import StaticTable
-from turnwise.models.encoder import Encoder, Precision
+from turnwise.models.encoder import Encoder
 from turnwise.models.export import ExportFormat, export
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.version import describe_environment
@@ -31,12 +30,6 @@ TORCH = "turnwise"
 
 #: Texts that the static model encodes per round at least, in several passes: fewer are too few to be timed.
 _STATIC_TEXTS = 10_240
-
-#: Texts that sentence-transformers encodes at most: its speed does not depend on their number.
-_PEER_TEXTS = 8_192
-
-#: Precisions that are measured on a GPU beside 32 bits.
-_HALF_PRECISIONS: tuple[Precision, ...] = ("float16", "bfloat16")
 
 #: Texts whose pairwise cosines are compared: 523,776 pairs.
 _COMPARED_TEXTS = 1024
@@ -54,22 +47,12 @@ _OPENVINO = "onnx-int8-openvino"
 
 
 def encode_benchmark(
-    data: Path | None,
-    texts: int = 512,
-    repeats: int = 3,
-    model: str = "minilm",
-    also: Sequence[str] = (),
-    progress: Progress = silent,
+    data: Path | None, texts: int, repeats: int = 3, model: str = "minilm", also: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Encode the same texts with sentence-transformers, PyTorch, ONNX (32 and 8 bits) and a static table.
+    """Encode the same texts with sentence-transformers, PyTorch, ONNX (32 and 8 bits), a static table and `also`.
 
-    The graph of 8 bits runs with onnxruntime, and with OpenVINO if that is installed. The exported models in
-    `also`, such as a static table that was fitted to a corpus, are measured too, on the CPU.
-
-    All others use the same weights. All alternate in one run after a warm-up pass; the best of several rounds counts.
-    sentence-transformers runs on PyTorch with its defaults, over the first 8,192 texts at most. On a GPU PyTorch is
-    also measured in half precision, and no exports are made, which run on the CPU only. The texts are the first turns
-    of Schema-Guided in `data`, or of the sample corpus.
+    All alternate in one run after a warm-up pass; the best of several rounds counts. On a GPU PyTorch also runs in half
+    precision, and no exports are made, which run on the CPU only.
     """
     require_peer()
     from sentence_transformers import SentenceTransformer
@@ -83,16 +66,17 @@ def encode_benchmark(
     skipped = skipped_tiers(device.type)
     with tempfile.TemporaryDirectory() as temporary:
         encoders = {TORCH: encoder}
-        for precision in _HALF_PRECISIONS if device.type == "cuda" else ():
-            encoders[f"{TORCH}-{precision}"] = Encoder.load(model, precision=precision)
+        if device.type == "cuda":
+            encoders[f"{TORCH}-float16"] = Encoder.load(model, precision="float16")
+            encoders[f"{TORCH}-bfloat16"] = Encoder.load(model, precision="bfloat16")
         for tier in _FORMATS:
             if tier not in skipped:
-                export(encoder, Path(temporary) / tier, tier, progress=progress)
+                export(encoder, Path(temporary) / tier, tier)
                 encoders[tier] = Encoder.load(Path(temporary) / tier)
             if tier == "onnx-int8" and _OPENVINO not in skipped:
                 encoders[_OPENVINO] = Encoder.load(Path(temporary) / tier, runtime="openvino")
         encoders |= {f"also {name}": Encoder.load(name) for name in also}
-        compared = inputs[:_PEER_TEXTS]
+        compared = inputs[:8_192]  # the peer's speed does not depend on their number
         functions: dict[str, Callable[[], Any]] = {PEER: lambda: peer.encode(compared, show_progress_bar=False)}
         counts = {PEER: len(compared)}
         for name, each in encoders.items():
@@ -100,7 +84,7 @@ def encode_benchmark(
             functions[name], counts[name] = partial(_encode, each, inputs, passes), passes * len(inputs)
         # also the warm-up
         vectors = {name: _normalise(function()[: len(compared)]) for name, function in functions.items()}
-        best = best_times(functions, repeats, progress)
+        best = best_times(functions, repeats)
     rates = {name: counts[name] / best[name] for name in functions}
     packages = {"onnxruntime": "onnx", "openvino": _OPENVINO, "model2vec": "static"}
     return {

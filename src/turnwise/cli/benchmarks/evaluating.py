@@ -11,21 +11,16 @@ import numpy.typing as npt
 
 from turnwise import evaluate
 from turnwise.cli.benchmarks.common import require_peer, time_call
-from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.source import locate_model
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import SentenceTransformerEncoder, wrap_model
 from turnwise.version import describe_environment
 
 
-def evaluate_benchmark(
-    data: Path, model: str = "minilm", datasets: Sequence[str] = (), progress: Progress = silent
-) -> dict[str, Any]:
+def evaluate_benchmark(data: Path, model: str = "minilm", datasets: Sequence[str] = ()) -> dict[str, Any]:
     """Time the DSE suite without fine-tuning, and encoding the same inputs once with sentence-transformers.
 
-    Both use the same weights and device, in one run, after a warm-up. Our time includes everything: reading the data,
-    encoding, metrics, confidence intervals, tables and plots. The peer's is `encode` alone, with its defaults and the
-    same maximum lengths. Ours runs first, because its inputs are recorded for the peer.
+    Our time includes everything from reading the data to tables; the peer's is `encode` alone, with the same lengths.
     """
     require_peer()
     from sentence_transformers import SentenceTransformer
@@ -37,9 +32,7 @@ def evaluate_benchmark(
         each.encode(["Hello there.", "Is the table by the window still free tonight?"])
     recorder = _RecordingEncoder(encoder)
     under_test = replace(wrap_model(encoder, model), encoder=recorder)
-    progress("turnwise", 0, 2)
     seconds = time_call(lambda: evaluate(under_test, data, suite="dse", datasets=datasets, fine_tuning=False))
-    progress("sentence-transformers", 1, 2)
     peer_seconds = time_call(
         lambda: [peer.encode(inputs, max_length=max_length) for max_length, inputs in recorder.inputs.items()]
     )

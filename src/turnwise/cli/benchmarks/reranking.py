@@ -11,7 +11,6 @@ import numpy.typing as npt
 import torch
 
 from turnwise.cli.benchmarks.common import PEER, best_times, require_peer
-from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import RESPONSE_DIALOGUES, sample_dialogues
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, candidates_from_store
 from turnwise.models.backbone.inputs import END_OF_TURN
@@ -20,21 +19,21 @@ from turnwise.models.reranker import Reranker, pair_text
 from turnwise.version import describe_environment
 
 
-def rerank_benchmark(
-    data: Path | None, contexts: int, repeats: int = 3, model: str = "minilm", progress: Progress = silent
-) -> dict[str, Any]:
-    """Score ten candidates per context with the same weights on the same device.
+def rerank_benchmark(data: Path | None, contexts: int, repeats: int = 3, model: str = "minilm") -> dict[str, Any]:
+    """Score ten candidates per context, all contexts in one call and one context per call, with the same weights.
 
-    Both score all contexts in one call, which is the peer's best case with its defaults, and one context per call, as a
-    service would. Both load the same folder, a backbone with a random head: training does not change the speed.
-    Contexts come from Ubuntu V2's slice in `data`, or from the sample corpus.
+    Both load a backbone with a random head: training does not change the speed.
     """
     require_peer()
     from sentence_transformers import CrossEncoder
 
     dataset, requests = _read_requests(data, contexts)
     with tempfile.TemporaryDirectory() as temporary:
-        _save_untrained(model, Path(temporary))
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            backbone = load_backbone(model)
+            backbone.add_tokens((END_OF_TURN,))
+            Reranker(backbone, {"selection": torch.nn.Linear(backbone.hidden, 1)}).save(Path(temporary))
         reranker = Reranker.load(temporary)
         device = str(reranker.backbone.device)
         peer = CrossEncoder(temporary, device=device)
@@ -49,7 +48,7 @@ def rerank_benchmark(
     scores: dict[str, npt.NDArray[np.float64]] = {}
     for name, function in functions.items():  # also the warm-up
         scores[name] = np.concatenate(function())
-    best = best_times(functions, repeats, progress)
+    best = best_times(functions, repeats)
     reference = scores[PEER]
     return {
         **{f"{name}_candidates_per_second": len(all_pairs) / seconds for name, seconds in best.items()},
@@ -79,11 +78,3 @@ def _read_requests(data: Path | None, contexts: int) -> tuple[str, list[tuple[tu
         ]
         name, examples = "sample", candidates_from_store(dialogues, "sample").test
     return name, [(example.context, example.responses) for example in examples[:contexts]]
-
-
-def _save_untrained(model: str, out: Path) -> None:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        backbone = load_backbone(model)
-        backbone.add_tokens((END_OF_TURN,))
-        Reranker(backbone, {"selection": torch.nn.Linear(backbone.hidden, 1)}).save(out)

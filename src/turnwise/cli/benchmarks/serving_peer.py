@@ -1,7 +1,6 @@
 """The peer of `turnwise bench serve`: sentence-transformers behind a FastAPI handler, as it is usually written.
 
-Run as `python -m turnwise.cli.benchmarks.serving_peer MODEL sync|async`; the first line on standard error is the
-address.
+`python -m turnwise.cli.benchmarks.serving_peer MODEL sync|async` prints its address on standard error first.
 """
 
 import json
@@ -22,8 +21,6 @@ def main(model: str, kind: str) -> None:
     app = FastAPI()
 
     class EmbedRequestBody(BaseModel):
-        """Texts to encode."""
-
         inputs: list[str]
 
     def embed(body: EmbedRequestBody) -> dict[str, Any]:

@@ -5,20 +5,15 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity
 from transformers import BertConfig, BertModel
 
 from turnwise.cli.benchmarks.common import require_peer, schema_guided_folder, time_call
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.files import write_atomic
-from turnwise.core.progress import Progress, silent
 from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.store import Store
@@ -34,20 +29,6 @@ from turnwise.version import describe_environment
 #: Layers, hidden size and attention heads of random backbones: the speed of training depends on nothing else.
 SHAPES = {"bert-base": (12, 768, 12), "minilm": (6, 384, 12), "tiny": (2, 64, 4)}
 
-#: Steps that a profile covers, the last of a run, and the minimum length of that run: a step is logged during the next.
-PROFILED_STEPS = 5
-MIN_PROFILE_RUN = PROFILED_STEPS + 2
-
-_PROFILE_ROWS = 40
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingTime:
-    """Seconds of a whole run, and of one step in its second half, after loading and compilation."""
-
-    total: float
-    step: float
-
 
 def train_benchmark(
     data: Path | None,
@@ -59,25 +40,19 @@ def train_benchmark(
     shape: str | None = None,
     corpus: Path | None = None,
     overrides: tuple[str, ...] = (),
-    profile: Path | None = None,
-    progress: Progress = silent,
 ) -> dict[str, Any]:
     """Train on pairs of Schema-Guided with turnwise and with sentence-transformers' in-batch-negatives loss.
 
     Both use the same backbone, pairs, batch size, maximum length and device, in one run, and bf16 where the GPU has it.
     Our time includes loading, tokenising, the checkpoint and saving; the peer's is the trainer's alone, without saving.
-    The steady-state values are those of a step in the second half.
 
     `shape` is one of `SHAPES`: random weights of that shape, with the tokenizer of `model`. The pairs are those of the
     store `corpus`, or else of Schema-Guided in `data`. `overrides` are recipe settings as for `--set`, for turnwise
-    only. `profile` is a file for a table of where the time goes, from a separate run that is not timed.
+    only.
     """
     require_peer("datasets")
-    if profile is not None and steps < MIN_PROFILE_RUN:
-        raise TurnwiseError(f"a profile needs at least {MIN_PROFILE_RUN} steps, got {steps}")
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        progress("importing", 0, 3)
         if corpus is not None:
             store = Store(corpus)
         else:
@@ -87,28 +62,19 @@ def train_benchmark(
         backbone = model if shape is None else str(_random_backbone(shape, model, work / "backbone"))
         settings = [f"steps={steps}", f"batch_size={batch_size}", f"max_length={max_length}", "attention_dropout=null"]
         recipe = load_recipe("dse", [*settings, f"log_every={max(1, steps // 2)}", f"backbone={backbone}", *overrides])
-        progress("turnwise", 1, 3)
         total = time_call(lambda: train(recipe, read_corpus(work / "pairs"), work / "model"))
         records = read_metrics(work / "model" / "metrics.jsonl")
         second_half = records[min(1, len(records) - 1)]
-        ours = TrainingTime(total, batch_size / second_half["examples_per_second"])
-        if profile is not None:
-            logged = replace(recipe, log_every=1)
-            write_profile(
-                lambda report: train(logged, read_corpus(work / "pairs"), work / "profiled", progress=report),
-                steps,
-                profile,
-            )
-        progress("sentence-transformers", 2, 3)
-        theirs = train_peer(pairs, backbone, batch_size, max_length, work / "peer")
+        step = batch_size / second_half["examples_per_second"]
+        peer_total, peer_step = train_peer(pairs, backbone, batch_size, max_length, work / "peer")
     count = steps * batch_size
     return {
-        "turnwise_pairs_per_second": count / ours.total,
-        "sentence_transformers_pairs_per_second": count / theirs.total,
-        "ratio": theirs.total / ours.total,
-        "turnwise_steady_pairs_per_second": batch_size / ours.step,
-        "sentence_transformers_steady_pairs_per_second": batch_size / theirs.step,
-        "steady_ratio": theirs.step / ours.step,
+        "turnwise_pairs_per_second": count / total,
+        "sentence_transformers_pairs_per_second": count / peer_total,
+        "ratio": peer_total / total,
+        "turnwise_steady_pairs_per_second": batch_size / step,
+        "sentence_transformers_steady_pairs_per_second": batch_size / peer_step,
+        "steady_ratio": peer_step / step,
         "padding_avoided": sum(record["padding_avoided"] for record in records) / len(records),
         "tokens_per_text": second_half["tokens_per_second"] / second_half["examples_per_second"] / 2,
         "pairs": count,
@@ -160,14 +126,11 @@ def _write_pairs(store: Store, count: int, out: Path) -> list[tuple[str, str]]:
 
 def train_peer(
     pairs: list[tuple[str, str]], backbone: str, batch_size: int, max_length: int, out: Path
-) -> TrainingTime:
-    """Train with sentence-transformers' trainer on the same pairs."""
+) -> tuple[float, float]:
+    """Train with sentence-transformers' trainer; return the seconds of the run and of a step in its second half."""
     from datasets import Dataset
-    from sentence_transformers import (
-        SentenceTransformer,
-        SentenceTransformerTrainer,
-        SentenceTransformerTrainingArguments,
-    )
+    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+    from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
     from sentence_transformers.losses import MultipleNegativesRankingLoss
     from transformers import TrainerCallback
 
@@ -182,7 +145,7 @@ def train_peer(
 
     model = SentenceTransformer(str(locate_model(backbone)), device="cuda" if on_gpu else "cpu")
     model.max_seq_length = max_length
-    arguments = SentenceTransformerTrainingArguments(
+    arguments = Arguments(
         output_dir=str(out),
         num_train_epochs=1,
         per_device_train_batch_size=batch_size,
@@ -205,33 +168,4 @@ def train_peer(
     with contextlib.redirect_stdout(sys.stderr):  # the trainer prints to standard output, which is for our result
         total = time_call(trainer.train)
     times = [end - begin for begin, end in zip([start, *step_ends], step_ends, strict=False)]
-    return TrainingTime(total, statistics.median(times[len(times) // 2 :]))
-
-
-def write_profile(run: Callable[[Progress], object], steps: int, out: Path) -> None:
-    """Write a table of the most expensive operations in the last steps of a run: on a GPU its work and the host's.
-
-    `run` trains for `steps` steps, at least `MIN_PROFILE_RUN`, and reports each with the progress callback it gets.
-    """
-    on_gpu = torch.cuda.is_available()
-    profiler = torch.profiler.profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])])
-    profiling = False
-
-    def report(what: str, done: int, total: int | None = None) -> None:
-        nonlocal profiling
-        if what.startswith("training") and done == steps - PROFILED_STEPS - 1:
-            profiling = True
-            profiler.start()
-        elif profiling and done == steps:  # before anything is saved
-            profiling = False
-            profiler.stop()
-
-    try:
-        run(report)
-    finally:
-        if profiling:
-            profiler.stop()
-    orders = ("self_cuda_time_total", "self_cpu_time_total") if on_gpu else ("self_cpu_time_total",)
-    averages = profiler.key_averages()
-    tables = [averages.table(sort_by=order, row_limit=_PROFILE_ROWS, max_name_column_width=100) for order in orders]
-    write_atomic(out, "\n".join([f"{PROFILED_STEPS} steps", *tables]) + "\n")
+    return total, statistics.median(times[len(times) // 2 :])

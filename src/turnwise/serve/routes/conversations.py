@@ -5,20 +5,12 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from pydantic import Field
 
-from turnwise.assist.conversations import Conversations, conversation_title
-from turnwise.assist.responses.responder import Answer, Responder
+from turnwise.assist.conversations import ConversationCluster, Conversations, conversation_title
+from turnwise.assist.responses.responder import Answer, Responder, Suggestion
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import SearchError
 from turnwise.serve.errors import ServiceError, configured, error_responses
 from turnwise.serve.models import LoadedModels
-from turnwise.serve.responses import (
-    AddedAnswers,
-    CoherenceResponse,
-    ConversationClusters,
-    DialogueBody,
-    SimilarConversations,
-    Suggestions,
-)
 from turnwise.serve.schemas import (
     EXAMPLE_CONVERSATION,
     ITEMS,
@@ -34,14 +26,66 @@ from turnwise.serve.schemas import (
 
 router = make_router("conversations")
 
+
+class Suggestions(StrictModel):
+    """Suggested answers."""
+
+    suggestions: list[Suggestion] = Field(description="The answers, best first.")
+
+
+class AddedAnswers(StrictModel):
+    """The result of adding answers."""
+
+    added: int = Field(description="The number of new answers.")
+
+
+class TurnBody(StrictModel):
+    """A turn."""
+
+    speaker: str = Field(description="Who says it.")
+    text: str = Field(description="What is said.")
+
+
+class DialogueBody(StrictModel):
+    """An indexed conversation."""
+
+    dialogue: str = Field(description="The id of the conversation.")
+    title: str = Field(description="The user's first request.")
+    source: str | None = Field(description="The corpus that it is from.")
+    split: str | None = Field(description="Its split.")
+    turns: list[TurnBody] = Field(description="Its turns, oldest first.")
+
+
+class SimilarDialogue(DialogueBody):
+    """An indexed conversation, with its similarity to the requested one."""
+
+    similarity: float = Field(description="The cosine similarity.")
+
+
+class SimilarConversations(StrictModel):
+    """Similar conversations."""
+
+    conversations: list[SimilarDialogue] = Field(description="The conversations, most similar first.")
+
+
+class ConversationClusters(StrictModel):
+    """Clusters of the indexed conversations."""
+
+    clusters: list[ConversationCluster] = Field(description="The clusters, largest first.")
+
+
+class CoherenceResponse(StrictModel):
+    """How well the turns of a conversation belong together."""
+
+    scores: list[float] = Field(description="For each turn the probability that it is out of place.")
+    index: int = Field(description="The index of the highest probability.")
+
+
 #: Answers and conversations per response.
 _MAX_TOP = 50
 
 #: Turns that an added answer may follow.
 _MAX_CONTEXT = 20
-
-
-# ---- suggested answers
 
 
 class AnswerFilter(StrictModel):
@@ -116,9 +160,6 @@ async def add_answers(body: AddAnswersRequest, context: Context) -> Response:
     return json_response(await context.service.change(add))
 
 
-# ---- similar conversations
-
-
 class SimilarRequest(StrictModel, json_schema_extra={"example": {"conversation": EXAMPLE_CONVERSATION, "top": 5}}):
     """A conversation to find similar ones of."""
 
@@ -168,9 +209,6 @@ async def list_clusters(context: Context) -> Response:
         return json_response({"clusters": clustering.clusters})
 
 
-# ---- coherence
-
-
 class CoherenceRequest(
     StrictModel, json_schema_extra={"example": {"conversation": [*EXAMPLE_CONVERSATION, "My cat is called Tom."]}}
 ):
@@ -185,7 +223,7 @@ async def check_coherence(body: CoherenceRequest, context: Context) -> Response:
     turns = context.read_turns(body.conversation)
     context.record.texts = len(turns)
     with context.service.lease() as models:
-        reranker = models.reranker if models.reranker is not None and models.reranker.checks_coherence else None
+        reranker = models.reranker if models.reranker is not None and "deletion" in models.reranker.heads else None
         reranker = configured(reranker, "re-ranker that was trained with deletion", "--reranker FOLDER")
         result = await context.service.in_thread(reranker.out_of_place, turns)
         return json_response({"scores": result.scores, "index": result.index})

@@ -11,7 +11,6 @@ from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.types import Vectors
 from turnwise.serve.batching import Item
 from turnwise.serve.errors import ServiceError
-from turnwise.serve.responses import EmbeddingsResponse, EmbedResponse, ModelsResponse
 from turnwise.serve.schemas import (
     AS_INTEGER,
     ITEMS,
@@ -27,11 +26,53 @@ from turnwise.serve.schemas import (
 
 router = make_router("vectors")
 
-#: Decimals of a number: more than single precision distinguishes in unit vectors.
-_DECIMALS = 9
 
-#: An upper bound of token ids; the model's vocabulary is smaller.
-_LAST_TOKEN = 2**31 - 1
+class EmbedResponse(StrictModel):
+    """Vectors of texts and conversations."""
+
+    vectors: list[list[float]] = Field(description="One vector per input.")
+    size: int = Field(description="The number of dimensions.")
+    model: str = Field(description="The name of the encoder.")
+
+
+class InputEmbedding(StrictModel):
+    """A vector, as in the OpenAI API."""
+
+    object: Literal["embedding"] = Field(description="The kind of object.")
+    index: int = Field(description="The position of the input.")
+    embedding: list[float] | str = Field(description="The vector, as numbers or in base64.")
+
+
+class Usage(StrictModel):
+    """Numbers of tokens, as in the OpenAI API."""
+
+    prompt_tokens: int = Field(description="The tokens that were encoded.")
+    total_tokens: int = Field(description="The same.")
+
+
+class EmbeddingsResponse(StrictModel):
+    """Vectors of texts, as in the OpenAI API."""
+
+    object: Literal["list"] = Field(description="The kind of object.")
+    data: list[InputEmbedding] = Field(description="One vector per input.")
+    model: str = Field(description="The name of the encoder.")
+    usage: Usage = Field(description="The number of tokens.")
+
+
+class Model(StrictModel):
+    """A model, as in the OpenAI API."""
+
+    id: str = Field(description="The name of the encoder.")
+    object: Literal["model"] = Field(description="The kind of object.")
+    created: int = Field(description="Always 0.")
+    owned_by: str = Field(description="Always turnwise.")
+
+
+class ModelsResponse(StrictModel):
+    """The models of `/v1/embeddings`."""
+
+    object: Literal["list"] = Field(description="The kind of object.")
+    data: list[Model] = Field(description="The one model.")
 
 
 class EmbedRequest(
@@ -57,7 +98,7 @@ async def embed(body: EmbedRequest, context: Context) -> Response:
         return json_response({"vectors": _round(vectors), "size": vectors.shape[1], "model": models.name})
 
 
-_Token = Annotated[int, Field(ge=0, le=_LAST_TOKEN, json_schema_extra={LIMIT: "tokens"}), AS_INTEGER]
+_Token = Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra={LIMIT: "tokens"}), AS_INTEGER]
 _Tokens = Annotated[list[_Token], Field(min_length=1, max_length=8_192, fail_fast=True)]
 
 
@@ -90,7 +131,9 @@ async def create_embeddings(body: EmbeddingsRequest, context: Context) -> Respon
         items = _to_items(body.input, context, encoder.composer.vocabulary if _has_tokens(body.input) else 0)
         context.record.texts = len(items)
         result = await context.encode(models.batcher, items)
-        vectors = _to_base64(result.vectors) if body.encoding_format == "base64" else _round(result.vectors)
+        vectors: list[Any] = _round(result.vectors)
+        if body.encoding_format == "base64":
+            vectors = [base64.b64encode(vector.tobytes()).decode() for vector in result.vectors.astype("<f4")]
         data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
         usage = {"prompt_tokens": result.tokens, "total_tokens": result.tokens}
         return json_response({"object": "list", "data": data, "model": models.name, "usage": usage})
@@ -126,9 +169,6 @@ def _to_items(value: Any, context: Context, vocabulary: int) -> list[Item]:
 
 
 def _round(vectors: Vectors) -> list[list[float]]:
-    rounded: list[list[float]] = np.round(vectors.astype(np.float64), _DECIMALS).tolist()
+    # more decimals than single precision distinguishes in unit vectors
+    rounded: list[list[float]] = np.round(vectors.astype(np.float64), 9).tolist()
     return rounded
-
-
-def _to_base64(vectors: Vectors) -> list[str]:
-    return [base64.b64encode(vector.tobytes()).decode() for vector in vectors.astype("<f4")]

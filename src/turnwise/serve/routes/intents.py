@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from fastapi import Path, Response
 from pydantic import Field, model_validator
 
+from turnwise.assist.intents.decision import Decision
 from turnwise.assist.intents.storage import ExampleChange
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.serve.errors import ServiceError, configured, error_responses, unavailable
 from turnwise.serve.example_changes import RecordedChange
 from turnwise.serve.models import LoadedModels, ServedIntents
-from turnwise.serve.responses import AddedExamples, ExampleList, IntentList, Predictions, RemovedExamples
 from turnwise.serve.schemas import (
     ITEMS,
     Context,
@@ -27,6 +27,57 @@ from turnwise.serve.schemas import (
 )
 
 router = make_router("intents")
+
+
+_PENDING = Field(description="Examples that were added or removed, but that predictions do not take into account yet.")
+
+
+class IntentCount(StrictModel):
+    """An intent with its number of examples."""
+
+    intent: str = Field(description="The name of the intent.")
+    examples: int = Field(description="The number of its examples on disk.")
+
+
+class IntentList(StrictModel):
+    """The intents of the classifier."""
+
+    intents: list[IntentCount] = Field(description="All intents, sorted by name.")
+    out_of_scope: int = Field(description="The number of examples to abstain from.")
+    head: str = Field(description="The classification head.")
+    false_rejection: float | None = Field(description="The target false-rejection rate; null: it never abstains.")
+    pending: int = _PENDING
+    failure: str | None = Field(description="Why the last recalibration failed; null: it did not.")
+
+
+class Predictions(StrictModel):
+    """Decisions about texts."""
+
+    predictions: list[Decision] = Field(description="One decision per text.")
+    pending: int = _PENDING
+
+
+class ExampleList(StrictModel):
+    """The examples of an intent."""
+
+    intent: str = Field(description="The name of the intent.")
+    examples: list[str] = Field(description="The texts of its examples.")
+
+
+class AddedExamples(StrictModel):
+    """The result of adding examples."""
+
+    added: int = Field(description="The number of new examples.")
+    intents: int = Field(description="The number of intents afterwards.")
+    pending: int = _PENDING
+
+
+class RemovedExamples(StrictModel):
+    """The result of removing examples."""
+
+    removed: int = Field(description="The number of examples that were removed.")
+    pending: int = _PENDING
+
 
 _WAIT = Field(False, description="Whether to respond only when predictions take the change into account.")
 
@@ -48,7 +99,7 @@ async def list_intents(context: Context) -> Response:
                 "head": served.folder.classifier.head_,
                 "false_rejection": served.folder.classifier.false_rejection,
                 "pending": served.folder.pending,
-                "failure": served.changes.failure,
+                "failure": served.failure,
             }
         )
 
@@ -168,7 +219,7 @@ async def _change(context: Context, change: ExampleChange, *, wait: bool) -> tup
         if served.folder.pending > context.service.settings.limits.queue:
             context.service.metrics.refused.inc()
             raise unavailable("too many examples are waiting to be encoded: try again in 1 s", "queue_full")
-        return served, served.changes.submit(change)
+        return served, served.submit(change)
 
     served, submitted = await context.service.change(submit)
     recorded = await asyncio.wrap_future(submitted)

@@ -8,10 +8,9 @@ from fastapi import Query, Request, Response
 from pydantic import Field
 from pydantic_core import to_json
 
-from turnwise.assist.labelling.labelling import Labelling
+from turnwise.assist.labelling.labelling import LabelGroup, Labelling, Question
 from turnwise.serve.errors import configured, error_responses, text_response
 from turnwise.serve.models import LoadedModels
-from turnwise.serve.responses import FitResponse, LabelState, MapBody, QuestionList
 from turnwise.serve.schemas import (
     AS_INTEGER,
     Context,
@@ -24,6 +23,41 @@ from turnwise.serve.schemas import (
 )
 
 router = make_router("map", "/map")
+
+
+class QuestionList(StrictModel):
+    """Utterances to label next."""
+
+    questions: list[Question] = Field(description="The utterances, most informative first.")
+
+
+class FitResponse(StrictModel):
+    """A classifier that was fitted on labels."""
+
+    intents: int = Field(description="The number of its intents.")
+    examples: int = Field(description="The number of its examples.")
+    folder: str = Field(description="The folder that it was written to.")
+
+
+class LabelState(StrictModel):
+    """The current labels; lists have one value per utterance."""
+
+    groups: list[int] = Field(description="The group of each utterance; -1: none.")
+    labels: list[str | None] = Field(description="The label of each utterance; null: none.")
+    clusters: list[LabelGroup] = Field(description="The groups, largest first.")
+    changes: int = Field(description="The number of changes so far.")
+    can_undo: bool = Field(description="Whether a change can be undone.")
+    can_redo: bool = Field(description="Whether a change can be redone.")
+
+
+class MapBody(LabelState):
+    """A map with its labels."""
+
+    points: list[list[float]] = Field(description="The position of each utterance.")
+    texts: list[str] = Field(description="The text of each utterance.")
+    counts: list[int] = Field(description="How often each utterance occurs.")
+    new: list[bool] | None = Field(description="Whether an earlier map lacks the utterance; null: there is none.")
+
 
 _Group = Annotated[int, Field(ge=0, le=2**31 - 1, description="The number of a group."), AS_INTEGER]
 _Row = Annotated[int, Field(ge=0, le=2**31 - 1, description="The row of an utterance, from 0."), AS_INTEGER]
@@ -50,7 +84,6 @@ async def get_map(request: Request, context: Context) -> Response:
             )
             if "gzip" not in request.headers.get("accept-encoding", ""):
                 return Response(body, media_type="application/json")
-            # Compressed in this thread: the middleware would block the event loop.
             headers = {"content-encoding": "gzip", "vary": "Accept-Encoding"}
             return Response(gzip.compress(body, 5), media_type="application/json", headers=headers)
 

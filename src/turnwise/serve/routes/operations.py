@@ -4,9 +4,11 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import Response
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from pydantic import Field
 from starlette.responses import HTMLResponse
 
 from turnwise.assist.intents.examples import IntentPair
@@ -14,13 +16,80 @@ from turnwise.assist.labelling.labelling import Labelling
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import TurnwiseError
 from turnwise.serve.errors import ServiceError, configured, error_responses, text_response, unavailable
-from turnwise.serve.models import REPORT, LoadedModels
+from turnwise.serve.models import REPORT
 from turnwise.serve.observability import log
-from turnwise.serve.responses import Overview, ReloadResponse, ServiceInfo, Status
-from turnwise.serve.schemas import Context, EmptyBody, json_response, make_router
+from turnwise.serve.schemas import Context, EmptyBody, StrictModel, json_response, make_router
 from turnwise.version import __version__
 
 router = make_router("operations")
+
+
+class ServiceInfo(StrictModel):
+    """What is served."""
+
+    version: str = Field(description="The version of turnwise.")
+    model: str = Field(description="The name of the encoder.")
+    size: int | None = Field(description="The number of dimensions; null while models are loading.")
+    intents: bool = Field(description="Whether intents are served.")
+    responses: bool = Field(description="Whether responses are served.")
+    conversations: bool = Field(description="Whether conversations are served.")
+    reranker: bool = Field(description="Whether there is a re-ranker.")
+    map: bool = Field(description="Whether a map is served.")
+    labelling: bool = Field(description="Whether the map can be labelled.")
+    report: bool = Field(description="Whether there is an evaluation report.")
+    needs_key: bool = Field(description="Whether requests need a key.")
+
+
+class IntentsOverview(StrictModel):
+    """Sizes of the intents."""
+
+    intents: int = Field(description="The number of intents.")
+    examples: int = Field(description="The number of examples.")
+    largest: str = Field(description="The intent with the most examples.")
+    largest_examples: int = Field(description="The number of its examples.")
+    example: str = Field(description="One of its examples.")
+
+
+class GroupOverview(StrictModel):
+    """A group of a map."""
+
+    group: int = Field(description="The number of the group.")
+    title: str = Field(description="Its name, or else its characteristic words.")
+    utterances: int = Field(description="The number of its utterances.")
+
+
+class MapOverview(StrictModel):
+    """Sizes of the map."""
+
+    texts: int = Field(description="The number of distinct texts.")
+    utterances: int = Field(description="The number of utterances.")
+    groups: int = Field(description="The number of groups.")
+    named: int = Field(description="The number of groups with names.")
+    largest: GroupOverview | None = Field(description="The largest group, if there is one.")
+
+
+class Overview(StrictModel):
+    """Sizes of what is served; null: not served."""
+
+    intents: IntentsOverview | None = Field(description="Sizes of the intents.")
+    answers: int | None = Field(description="The number of answers.")
+    conversations: int | None = Field(description="The number of conversations.")
+    map: MapOverview | None = Field(description="Sizes of the map.")
+
+
+class Status(StrictModel):
+    """The state of the service."""
+
+    status: Literal["ok", "ready"] = Field(description="ok: the process listens; ready: models are loaded.")
+
+
+class ReloadResponse(StrictModel):
+    """The result of a reload."""
+
+    model: str = Field(description="The name of the encoder.")
+    size: int = Field(description="The number of dimensions.")
+    seconds: float = Field(description="How long it took.")
+
 
 #: A report contains its own script and styles, and may use nothing else.
 _REPORT_POLICY = (
@@ -53,16 +122,17 @@ async def about(context: Context) -> Response:
 async def overview(context: Context) -> Response:
     """Return the sizes of what is served, for the introduction of the page."""
     with context.service.lease() as models:
-        return json_response(await context.service.in_thread(_overview, models))
 
+        def measure() -> Response:
+            sizes = {
+                "intents": None if models.intents is None else _intents_overview(models.intents.folder.examples),
+                "answers": None if models.responder is None else len(models.responder),
+                "conversations": None if models.conversations is None else len(models.conversations),
+                "map": None if models.labelling is None else _map_overview(models.labelling),
+            }
+            return json_response(sizes)
 
-def _overview(models: LoadedModels) -> dict[str, Any]:
-    return {
-        "intents": None if models.intents is None else _intents_overview(models.intents.folder.examples),
-        "answers": None if models.responder is None else len(models.responder),
-        "conversations": None if models.conversations is None else len(models.conversations),
-        "map": None if models.labelling is None else _map_overview(models.labelling),
-    }
+        return await context.service.in_thread(measure)
 
 
 def _intents_overview(examples: Sequence[IntentPair]) -> dict[str, Any]:
@@ -109,7 +179,7 @@ async def ready(context: Context) -> Response:
 @router.get("/metrics", response_class=Response, responses=text_response("text/plain"))
 async def metrics(context: Context) -> Response:
     """Return metrics in Prometheus' text format."""
-    return Response(context.service.metrics.to_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(generate_latest(context.service.metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 @router.post("/reload", response_model=ReloadResponse, responses=error_responses(409))
