@@ -6,10 +6,11 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.helpers.command_line import run
+from tests.helpers.encoders import Longest
+from tests.helpers.encoders import count_letters as letters
 from tests.helpers.stores import write_store
 from tests.helpers.tiny import recipe
 from turnwise import Encoder, evaluate, read_corpus, train
@@ -18,12 +19,12 @@ from turnwise.core.errors import DatasetError, EvaluationError
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.corpus.training_data import TrainingData
 from turnwise.evaluation.datasets.candidates import CandidateData, QuestionData
-from turnwise.evaluation.datasets.conversations import ConversationData
 from turnwise.evaluation.datasets.dataset import SplitData, read_dialogues
-from turnwise.evaluation.datasets.dialogue_labels import (
+from turnwise.evaluation.datasets.dialogues import (
     INFERENCE_DATASETS,
     ActionData,
     ActionExample,
+    ConversationData,
     InferenceData,
     InferenceExample,
 )
@@ -74,11 +75,11 @@ def test_responses_count_by_the_last_turn_and_a_correct_response() -> None:
         Candidates(("thank you",), ("done",), (True,)),  # both texts are known, but not in this order
         Candidates(("thank you",), ("you are welcome",), (False,)),
     )
-    assert find_seen(test, TRAINING).tolist() == [True, False, True, False, False]
+    assert find_seen(test, TRAINING)[0].tolist() == [True, False, True, False, False]
     leakage = find_leakage(CandidateData("mine", test=test), TRAINING)
     assert leakage is not None and (leakage.seen_pairs, leakage.pairs) == (2, 4)  # distinct ones
     pairs = (("cancel my order", "done"), ("cancel my order", "no"))
-    assert find_seen(pairs, TRAINING).tolist() == [True, False]
+    assert find_seen(pairs, TRAINING)[0].tolist() == [True, False]
     assert without_seen(QuestionData("mine", pairs), TRAINING).pairs == pairs[1:]
 
 
@@ -99,13 +100,13 @@ def test_actions_count_by_the_whole_dialogue_so_far() -> None:
         ActionExample(turns("hello", "it is on its way", "thank you"), ("bye",)),
         ActionExample(turns("thank you"), ("bye",)),
     )
-    assert find_seen(test, TRAINING).tolist() == [True, False, False]
+    assert find_seen(test, TRAINING)[0].tolist() == [True, False, False]
     assert without_seen(ActionData("mine", test=test), TRAINING).test == test[1:]
 
 
 def test_pairs_of_texts_count_if_both_are_known() -> None:
     test = (SimilarityPair("done", "thank you", 1.0), SimilarityPair("done", "finished", 4.0))
-    assert find_seen(test, TRAINING).tolist() == [True, False]
+    assert find_seen(test, TRAINING)[0].tolist() == [True, False]
 
 
 def test_data_without_test_examples_have_no_leakage() -> None:
@@ -155,10 +156,6 @@ def write_intents(folder: Path, test: list[str]) -> Path:
         rows = "".join(f"{text},{text.replace('please ', '').split()[0]}\n" for text in texts)
         (place / f"{split}.csv").write_text(f"text,intent\n{rows}")
     return folder
-
-
-def letters(texts: list[str]) -> np.ndarray:
-    return np.array([[float(text.count(letter) + 1) for letter in "aeiourstln"] for text in texts])
 
 
 def model_with(training: TrainingData | None) -> ModelUnderTest:
@@ -215,15 +212,11 @@ def test_models_without_filters_cannot_exclude_and_say_what_is_known(tmp_path: P
 
 
 def test_a_reranker_adds_what_it_was_trained_on() -> None:
-    class Longest:
-        def score(self, context: list[str], candidates: list[str]) -> np.ndarray:
-            return np.array([float(len(candidate)) for candidate in candidates])
-
     unknown = wrap_model(Longest(), "longest")
     known = replace(unknown, training_data=TRAINING)
     both = with_reranker(model_with(trained_on(("hello", "hi"))), known).training_data
     assert both is not None
-    assert find_seen(["hello", "done", "other"], both).tolist() == [True, True, False]
+    assert find_seen(["hello", "done", "other"], both)[0].tolist() == [True, True, False]
     assert describe_training_data(both) == "fingerprints of 2 training stages (false-positive rate 1e-04)"
     half = describe_training_data(with_reranker(model_with(TRAINING), unknown).training_data)
     assert half.endswith("Without fingerprint: nothing is known of the training data of longest")

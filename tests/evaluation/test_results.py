@@ -50,11 +50,6 @@ def test_outcomes_come_back_as_they_were(tmp_path: Path) -> None:
         assert np.array_equal(before.table, after.table)
 
 
-def test_a_metric_can_have_its_own_unit() -> None:
-    outcome = Outcome("geometry", "toy", "all", "uniformity", np.array([[[0.5, 1.0], [0.25, 1.0]]]), "log ratio", 1.0)
-    assert outcome.value == outcome.row().value == pytest.approx(np.log(0.375))
-
-
 def test_undefined_values_are_null(tmp_path: Path) -> None:
     results = Results("model", "similarity", facts={"loss": float("nan"), "rates": [float("inf")]})
     results.add([Outcome("similarity", "toy", "cosine", "Spearman", np.ones((1, 4, 2)), "spearman")])
@@ -64,16 +59,6 @@ def test_undefined_values_are_null(tmp_path: Path) -> None:
     )
     assert [content["rows"][0][name] for name in ("value", "low", "high")] == [None] * 3
     assert content["facts"] == {"loss": None, "rates": [None]}
-
-
-def test_two_metrics_of_one_name_are_rejected() -> None:
-    results = Results("model", "intents")
-    results.add([accuracy()])
-    with pytest.raises(EvaluationError, match="two metrics are named intents, toy, 1-shot prototypes, accuracy"):
-        results.add([accuracy()])
-    with pytest.raises(EvaluationError, match="two metrics"):
-        results.add([accuracy(setting="5-shot"), accuracy(setting="5-shot")])
-    assert len(results.rows) == len(results.outcomes) == 1
 
 
 @pytest.mark.parametrize("shape", [(3,), (0, 4), (2, 0), (1, 2, 3, 4)])

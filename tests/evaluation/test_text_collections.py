@@ -1,21 +1,16 @@
 """Stores and data sets by name, `turnwise corpus overlap` and `turnwise corpus decontaminate`."""
 
 import json
-import os
-import re
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.command_line import run
 from tests.helpers.stores import write_store
-from turnwise import import_corpus
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
 from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.intents import load_intents
 from turnwise.evaluation.leakage import open_text_collection
-
-DATA = os.environ.get("TURNWISE_DATA")
 
 
 @pytest.fixture(scope="module")
@@ -92,21 +87,3 @@ def test_the_command_drops_what_is_in_test_data(data: Path, tmp_path: Path) -> N
     text = " ".join(run(*command, "--by-turn", "--out", tmp_path / "turns").stdout.split())
     assert "turns dropped, in orders:test 3" in text and "kept 2 dialogues" in text
     assert texts(str(tmp_path / "turns"), None) == [["stop it"], ["done"]]
-
-
-@pytest.mark.full
-@pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
-def test_known_overlaps_of_real_data(tmp_path: Path) -> None:
-    assert DATA is not None
-    import_corpus("kvret", Path(DATA) / "kvret", tmp_path / "kvret")
-    answer = run("corpus", "overlap", "ci_tod:test", tmp_path / "kvret", "--data", DATA, "--json")
-    overlap = json.loads(answer.stdout)[0]
-    assert (overlap["sharing_dialogues"], overlap["shared_endings"], overlap["dialogues"]) == (315, 109, 318)
-
-    hwu64, massive = (load_intents(name, Path(DATA)) for name in ("hwu64_kfold", "massive"))
-    for tested, trained in ((hwu64, massive), (massive, hwu64)):
-        keys = [{re.sub(r"[\W_]", "", each.text.lower()) for each in part} for part in (tested.test, trained.train)]
-        names = f"{tested.name}:test", f"{trained.name}:train"
-        overlap = json.loads(run("corpus", "overlap", *names, "--data", DATA, "--json").stdout)[0]
-        assert (overlap["texts"], overlap["shared_texts"]) == (len(keys[0]), len(keys[0] & keys[1]))
-        assert overlap["shared_texts"] / overlap["texts"] > 0.38

@@ -74,3 +74,15 @@ class ConstantEncoder:
     ) -> npt.NDArray[np.float32]:
         vector = np.random.default_rng(0).normal(size=33).astype(np.float32)
         return np.tile(vector / np.linalg.norm(vector), (len(inputs), 1))
+
+
+def count_letters(texts: list[str]) -> npt.NDArray[np.float64]:
+    """An encoder that is a function: how often some letters and digits occur."""
+    return np.array([[float(text.lower().count(letter) + 1) for letter in "aeiourstlnmcdg0123"] for text in texts])
+
+
+class Longest:
+    """A re-ranker that prefers long candidates."""
+
+    def score(self, context: list[str], candidates: list[str]) -> npt.NDArray[np.float64]:
+        return np.array([float(len(candidate)) for candidate in candidates])

@@ -15,8 +15,7 @@ from turnwise.evaluation.results import Results
 from turnwise.evaluation.tables import footnotes, format_difference, measured_cells
 from turnwise.models.loading import Architecture, ModelUnderTest
 from turnwise.papers import suites
-from turnwise.papers.paper_tables import add_tables
-from turnwise.papers.suites import PAPER_SUITES
+from turnwise.papers.suites import PAPER_SUITES, add_tables
 
 BERT_BASE = ModelUnderTest("BERT", None, None, None, None, (("bert", 12, 768),))
 PUBLIC_DATASETS = ("clinc150", "banking77", "snips", "hwu64")
@@ -153,18 +152,6 @@ def test_means_over_several_tables_are_compared_over_the_same_results() -> None:
     )
 
 
-def test_means_of_one_of_two_datasets() -> None:
-    metrics = ("Micro F1", "Macro F1")
-    outcomes = [constant(60, "gsim", "frozen encoder, MLP", metric, "actions") for metric in metrics]
-    outcomes.append(constant(54.7, "ci_tod", "frozen encoder, MLP", "accuracy", "inference"))
-    results = fill_tables("diaeval", outcomes)
-    published = published_values("diaeval", "Table 2", "", "WMDC-BERT")
-    for metric in metrics:
-        row = our_row(results, "DiaEval, Table 2", "", f"AVG. {metric}")
-        assert row.published == published[f"GSIM {metric}"] != published[f"AVG. {metric}"]
-    assert shown_differences(results, "DiaEval, Table 3", "AVG.") == ["−18.6"]
-
-
 def test_complete_means_are_compared_with_the_printed_ones() -> None:
     """DSE's Table 5 prints 61.03 as the mean of values whose mean is 61.00."""
     results = fill_tables("dse", [*prototypes(*PUBLIC_DATASETS, "appen_a", "appen_h")])
@@ -188,16 +175,6 @@ def test_means_without_published_values_have_no_difference() -> None:
     assert shown_differences(both, "DSE, Section 4.5", "Accuracy") == ["+13.38"]
 
 
-def test_means_over_fewer_settings_have_a_remark() -> None:
-    outcomes = [constant(50, name, "1-shot prototypes") for name in (*PUBLIC_DATASETS, "appen_a", "appen_h")]
-    row = our_row(fill_tables("dse", outcomes), "DSE, Table 6", "", "IC")
-    assert row.table == "Table 6, mean of 6 of 12 results"
-    values = [
-        value for column, value in published_values("dse", "Table 2", "1-shot", "DSE").items() if column != "Ave."
-    ]
-    assert row.published == pytest.approx(sum(values) / 6)
-
-
 def test_tables_of_other_backbones_have_no_published_mean() -> None:
     results = fill_tables("dse", prototypes("clinc150", "snips"))
     row = our_row(results, "DSE, Table 10", "1-shot", "Ave.")
@@ -215,14 +192,6 @@ def test_pages_show_means_over_the_same_datasets() -> None:
     results = fill_tables("dse", prototypes(*PUBLIC_DATASETS))
     row = re.search(r"DSE on our data sets</th>(.*?)</tr>", render_report(results))
     assert row is not None and re.findall(r">([^<]*)</td>", row[1]) == ["", "", "", "", "", "", "57.38"]
-
-
-def test_average_of_one_dataset_has_its_own_name() -> None:
-    triplets = Outcome("nli", "snli", "entailment nearer than contradiction", "accuracy", np.ones((1, 5)))
-    results = fill_tables("dse", [triplets, *prototypes("clinc150")])
-    keys = [(row.task, row.dataset, row.setting, row.metric) for row in results.rows]
-    assert len(keys) == len(set(keys))
-    assert our_row(results, "DSE, Section 4.5", "", "Accuracy").dataset == "average"
 
 
 def test_deviation_runs_and_examples_of_an_average() -> None:

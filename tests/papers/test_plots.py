@@ -17,7 +17,7 @@ from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.metrics import MetricRow
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tasks.compression import MixedEncoder
-from turnwise.models.loading import FunctionEncoder, ModelUnderTest, wrap_model
+from turnwise.models.loading import FunctionEncoder, ModelUnderTest
 from turnwise.papers.plots import add_plots, intent_map, two_intents_map
 
 
@@ -139,14 +139,3 @@ def test_geometry_lines_run_from_the_lowest_weight_to_the_highest() -> None:
 def test_no_geometry_plot_without_compression() -> None:
     assert "geometry.svg" not in evaluated_plots(False, geometry_rows("snips", {0.0: (-2.5, 1.0)})).plots
     assert "geometry.svg" not in evaluated_plots(True).plots
-
-
-def test_other_suites_have_none_of_these_plots() -> None:
-    results = Results("mine", "dse", rows=geometry_rows("snips", POINTS))
-    add_plots(
-        "dse",
-        ModelUnderTest("mine", ENCODER, None, None, None, variants={"given": wrap_model(ENCODER)}),
-        lambda protocol, name: None,
-        results,
-    )
-    assert results.plots == {}

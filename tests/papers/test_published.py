@@ -194,20 +194,6 @@ def test_tables_agree_with_each_other() -> None:
         assert augmented.value(data, "L^pair", order) == losses.value("", "L^u + L^t + L^pair", data)
 
 
-def test_proposed_rows_are_those_of_the_papers_methods() -> None:
-    assert proposed("dse", "Table 2", "1-shot", "Clinc150") == 62.53
-    assert proposed("dse", "Table 10", "5-shot", "Snips") == 89.08
-    assert proposed("dialoguecse", "Table 2", "Dialogue-based self-supervised", "ECD Corr.") == 83.94
-    assert proposed("tadse", "Table 3", "", "ATIS") == 89.70
-    assert proposed("tadse", "Table 4", "ATIS", "top-5") is None
-    assert proposed("diaeval", "Table 4", "", "TOP@10") == 42.4
-    assert proposed("ums", "Table 2", "", "Douban MAP") == 0.625
-
-
-def test_groups_without_the_proposed_row_have_no_proposed_value() -> None:
-    assert proposed("dialoguecse", "Table 2", "Self-supervised", "MDC Corr.") is None
-
-
 @pytest.mark.skipif(PAPERS is None, reason="TURNWISE_PAPERS is not set to the folder of the papers' texts")
 @each_table
 def test_rows_occur_in_the_text_of_the_paper(paper: str, number: str) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.helpers.encoders import Longest
+from tests.helpers.encoders import count_letters as letters
 from turnwise import evaluate
 from turnwise.core.errors import EvaluationError
 from turnwise.core.registry import known_names
@@ -19,8 +21,7 @@ from turnwise.evaluation.results import Results
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import ModelUnderTest
 from turnwise.models.trainable_encoder import TrainableEncoder
-from turnwise.papers.paper_tables import add_tables
-from turnwise.papers.suites import PAPER_SUITES
+from turnwise.papers.suites import PAPER_SUITES, add_tables
 
 pytestmark = pytest.mark.usefixtures("few_bootstrap_samples")
 
@@ -64,11 +65,6 @@ def evaluated_suites(
 def function_results(world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
     """The results of a function in the suite of DSE, and their folder."""
     out = tmp_path_factory.mktemp("function")
-
-    def letters(texts: list[str]) -> np.ndarray:
-        return np.array(
-            [[text.lower().count(letter) + 0.1 for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
-        )
 
     return evaluate(letters, world, suite="dse", out=out, effort=EFFORT, name="letters", plots=False), out
 
@@ -169,10 +165,6 @@ def test_functions_are_evaluated_without_cache_and_training(function_results: tu
 
 
 def test_rerankers_are_evaluated_by_their_scores(world: Path) -> None:
-    class Longest:
-        def score(self, context: list[str], candidates: list[str]) -> np.ndarray:
-            return np.array([float(len(candidate)) for candidate in candidates])
-
     results = evaluate(Longest(), world, suite="ums", name="longest")
     assert {row.setting for row in results.rows} == {"re-ranker", "re-ranker, adversarial"}
 

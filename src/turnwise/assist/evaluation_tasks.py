@@ -109,7 +109,7 @@ def evaluate_abstention(
     classes, truth = number_intents(data.train, data.test)
     options: dict[str, Any] = {"false_rejection": false_rejection, "max_length": INTENT_MAX_LENGTH}
     models = {name: IntentClassifier(encoder, **options, **settings) for name, settings in classifiers.items()}
-    samples = sample_few_shot_runs(labels, (_SHOTS,), seeds)
+    samples = sample_few_shot_runs(labels, (_SHOTS,), range(seeds))
     test_vectors = vectors[rows[len(train_texts) :]]
 
     def classify(
@@ -282,14 +282,18 @@ PROTOCOLS = {
         "abstention",
         out_of_scope_datasets,
         lambda inputs: evaluate_abstention(
-            inputs.encoder, inputs.data, seeds=inputs.effort.seeds or SEEDS, progress=inputs.progress
+            inputs.model.encoder, inputs.data, seeds=inputs.effort.seeds or SEEDS, progress=inputs.progress
         ),
     ),
     "selection": Protocol(
         "selection",
         candidate_datasets,
         lambda inputs: evaluate_selection(
-            inputs.encoder, inputs.scorer, inputs.data.test, inputs.data.name, progress=inputs.progress
+            inputs.model.encoder,
+            inputs.model.scorer,
+            inputs.data.test,
+            inputs.data.name,
+            progress=inputs.progress,
         ),
         "both",
         timed=True,

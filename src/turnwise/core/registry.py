@@ -16,9 +16,7 @@ _APPLICATION_PROTOCOLS = "turnwise.assist.evaluation_tasks:PROTOCOLS"
 
 _PLACES: dict[Kind, dict[str, str]] = {
     # functions from the name to a `turnwise.evaluation.suites.Suite`
-    "suite": dict.fromkeys(
-        ("dse", "dialoguecse", "tadse", "diaeval", "ums"), "turnwise.papers.paper_tables:make_suite"
-    ),
+    "suite": dict.fromkeys(("dse", "dialoguecse", "tadse", "diaeval", "ums"), "turnwise.papers.suites:make_suite"),
     # mappings of protocols by name, among them those of the task
     "task": {
         **dict.fromkeys(("intents", "out-of-scope"), _PROTOCOLS),
@@ -34,8 +32,8 @@ _PLACES: dict[Kind, dict[str, str]] = {
     },
     # functions from an encoder and texts to an encoder with a `description` of all that determines its vectors
     "post-processor": {
-        "flow": "turnwise.papers.baselines.flow:FlowPostprocessor",
-        "whitening": "turnwise.papers.baselines.whitening:WhiteningPostprocessor",
+        "flow": "turnwise.papers.baselines.postprocessing:FlowPostprocessor",
+        "whitening": "turnwise.papers.baselines.postprocessing:WhiteningPostprocessor",
     },
 }
 

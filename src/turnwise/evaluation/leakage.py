@@ -28,11 +28,10 @@ from turnwise.corpus.overlap import TextCollection
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.store import is_store
-from turnwise.corpus.training_data import HashedDialogues, Hashes, Mask, TrainingData, hash_dialogues
+from turnwise.corpus.training_data import HashedDialogues, Mask, TrainingData, hash_dialogues
 from turnwise.evaluation.datasets.candidates import QuestionData
-from turnwise.evaluation.datasets.conversations import ConversationData
-from turnwise.evaluation.datasets.dataset import SPLITS, Dataset, SplitData
-from turnwise.evaluation.datasets.dialogue_labels import ActionExample, InferenceExample
+from turnwise.evaluation.datasets.dataset import SPLITS, SplitData
+from turnwise.evaluation.datasets.dialogues import ActionExample, ConversationData, InferenceExample
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.datasets.retrieval import RetrievalQuery
 from turnwise.evaluation.datasets.sentence_pairs import SimilarityPair, Triplet
@@ -110,10 +109,9 @@ def find_leakage(data: Any, training: TrainingData) -> Leakage | None:
     examples = _test_examples(data)
     if not examples:
         return None
-    sizes, hashed = _hash_examples(examples)
-    seen = _find_seen(examples, sizes, hashed, training)
-    texts = _distinct(hashed.text_hashes)
-    pairs = _distinct(hashed.pair_hashes if isinstance(examples[0], ActionExample) else hashed.last_pairs)
+    seen, hashed = find_seen(examples, training)
+    pair_hashes = hashed.pair_hashes if isinstance(examples[0], ActionExample) else hashed.last_pairs
+    texts, pairs = (np.unique(hashes[hashes != 0]) for hashes in (hashed.text_hashes, pair_hashes))
     by_label: dict[str, tuple[int, int]] = {}
     if isinstance(examples[0], InferenceExample):
         totals = Counter(example.label for example in examples)
@@ -132,20 +130,12 @@ def find_leakage(data: Any, training: TrainingData) -> Leakage | None:
     )
 
 
-def find_seen(examples: Sequence[Any], training: TrainingData) -> Mask:
-    """Return which examples a model has seen in training."""
-    return _find_seen(examples, *_hash_examples(examples), training)
-
-
-def _hash_examples(examples: Sequence[Any]) -> tuple[list[int], HashedDialogues]:
-    """Return the number of dialogues of each example, and the hashes of all of them."""
+def find_seen(examples: Sequence[Any], training: TrainingData) -> tuple[Mask, HashedDialogues]:
+    """Return which examples a model has seen in training, and the hashes of their dialogues."""
     dialogues = [example_dialogues(example) for example in examples]
-    return [len(part) for part in dialogues], hash_dialogues([dialogue for part in dialogues for dialogue in part])
-
-
-def _find_seen(examples: Sequence[Any], sizes: Sequence[int], hashed: HashedDialogues, training: TrainingData) -> Mask:
+    hashed = hash_dialogues([dialogue for part in dialogues for dialogue in part])
     if not len(hashed.starts):
-        return np.zeros(len(examples), np.bool_)
+        return np.zeros(len(examples), np.bool_), hashed
     match examples[0]:
         case ActionExample():
             pairs = training.has_pairs(hashed.pair_hashes)
@@ -158,7 +148,7 @@ def _find_seen(examples: Sequence[Any], sizes: Sequence[int], hashed: HashedDial
     # one of several correct responses is enough; of several texts all count
     combine = any if isinstance(examples[0], Candidates) else all
     found = iter(flags.tolist())
-    return np.array([size > 0 and combine([next(found) for _ in range(size)]) for size in sizes], np.bool_)
+    return np.array([bool(part) and combine([next(found) for _ in part]) for part in dialogues], np.bool_), hashed
 
 
 def without_seen(data: Any, training: TrainingData) -> Any:
@@ -169,7 +159,7 @@ def without_seen(data: Any, training: TrainingData) -> Any:
     """
 
     def unseen(examples: tuple[Any, ...], kind: str) -> tuple[Any, ...]:
-        mask = find_seen(examples, training)
+        mask, _ = find_seen(examples, training)
         left = tuple(example for example, is_seen in zip(examples, mask, strict=True) if not is_seen)
         if examples and not left:
             raise DatasetError(f"the model has seen all {len(examples):,} {kind} of {data.name} in training")
@@ -204,10 +194,6 @@ def _classes(examples: Sequence[Any]) -> set[str]:
     return {getattr(example, "intent", "") or getattr(example, "label", "") for example in examples}
 
 
-def _distinct(hashes: Hashes) -> Hashes:
-    return np.unique(hashes[hashes != 0])
-
-
 # ---- texts of stores and data sets by name
 
 
@@ -225,20 +211,17 @@ def open_text_collection(name: str, data: Path | None = None) -> TextCollection:
     if is_store(Path(base)):
         corpus = read_corpus(base, splits=[split] if split else None)
         return TextCollection(name, lambda: ([turn.text for turn in dialogue.turns] for dialogue in corpus))
-    datasets = _find_datasets(base, data) if data is not None else []
-    if data is None or not datasets:
-        where = f"no data set in {data}" if data is not None else "no --data is given to look for a data set"
-        raise DatasetError(f"{base} is not a store, and {where}: import a corpus, or name a data set")
-    contents = [dataset.load(data) for dataset in datasets]
-    return TextCollection(name, partial(_read_texts, contents, split))
-
-
-def _find_datasets(name: str, data: Path) -> list[Dataset[Any]]:
+    if data is None:
+        raise DatasetError(f"{base} is not a store, and no --data is given to look for a data set: import a corpus")
     catalogues = dict.fromkeys(protocol.datasets for protocol in all_protocols().values())
-    datasets = (catalogue(data).get(name) for catalogue in catalogues)
+    datasets = [catalogue(data).get(base) for catalogue in catalogues]
     present = [dataset for dataset in datasets if dataset is not None and dataset.is_present(data)]
+    if not present:
+        raise DatasetError(f"{base} is not a store, and no data set in {data}: import a corpus, or name a data set")
     # several tasks have the same data set
-    return list({(dataset.folder, dataset.files, dataset.differs): dataset for dataset in present}.values())
+    distinct = {(dataset.folder, dataset.files, dataset.differs): dataset for dataset in present}
+    contents = [dataset.load(data) for dataset in distinct.values()]
+    return TextCollection(name, partial(_read_texts, contents, split))
 
 
 def _read_texts(contents: Sequence[Any], split: str) -> Iterator[tuple[str, ...]]:

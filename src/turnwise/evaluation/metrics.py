@@ -190,7 +190,8 @@ def compute_per_run(statistic: Statistic, evidence: Evidence) -> Array:
     columns = _DistinctColumns(evidence.shape[1])
     compute = _prepare(statistic, evidence, columns)
     weights = _Weights(np.ones((1, evidence.shape[1])))
-    return cast(Array, compute(weights, weights.values @ columns.as_matrix())[0])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return cast(Array, compute(weights, weights.values @ columns.as_matrix())[0])
 
 
 def bootstrap(statistic: Statistic, evidence: Evidence, seed: int = 0, count: int = BOOTSTRAP_SAMPLES) -> Array:
@@ -214,10 +215,14 @@ def _bootstrap_together(
     samples = np.empty((len(evidence), count, runs))
     block = max(1, _MAX_WEIGHTS // examples)
     for first in range(0, count, block):
-        weights = _resample(random, min(block, count - first), examples)
+        drawn = min(block, count - first)
+        sampled = random.integers(0, examples, (drawn, examples)) + np.arange(drawn)[:, None] * examples
+        counts = np.bincount(sampled.ravel(), minlength=drawn * examples)
+        weights = _Weights(counts.reshape(drawn, examples).astype(np.float64))
         sums = weights.values @ matrix
-        for number, compute in enumerate(statistics):
-            samples[number, first : first + block] = compute(weights, sums)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            for number, compute in enumerate(statistics):
+                samples[number, first : first + block] = compute(weights, sums)
         report(min(first + block, count))
     # a run that was not sampled does not count, even if its value is undefined
     return list(np.where(run_weights > 0, samples * run_weights, 0).sum(2))
@@ -242,12 +247,6 @@ class _Weights:
     def counts(self) -> npt.NDArray[np.float32]:
         """The same as (examples, samples); 32 bits are exact up to 16 million examples."""
         return self.values.T.astype(np.float32, order="C")
-
-
-def _resample(random: np.random.Generator, count: int, examples: int) -> _Weights:
-    sampled = random.integers(0, examples, (count, examples)) + np.arange(count)[:, None] * examples
-    counts = np.bincount(sampled.ravel(), minlength=count * examples)
-    return _Weights(counts.reshape(count, examples).astype(np.float64))
 
 
 #: Computes a statistic of every run in every bootstrap sample (samples, runs), from the weights or the columns' sums.
@@ -288,32 +287,21 @@ def _prepare(statistic: Statistic, evidence: Evidence, columns: _DistinctColumns
     """Do what is the same for all bootstrap samples, such as sorting, for evidence (runs, examples, parts)."""
     values = evidence.astype(np.float64, copy=False)
     if statistic in _STATISTICS_OF_SUMS:
-        return _prepare_sums(_STATISTICS_OF_SUMS[statistic], values, columns.add(values))
+        places, totals, examples = columns.add(values), values.sum(1), values.shape[1]
+        of_sums = _STATISTICS_OF_SUMS[statistic]
+        return lambda weights, sums: of_sums(sums[:, places], totals, examples)
     prepare = _STATISTICS_OF_PAIRS[statistic]
     # NaN cannot be ranked
     runs = [None if np.isnan(run).any() else prepare(run[:, 0], run[:, 1]) for run in values]
 
     def compute(weights: _Weights, sums: Array) -> Array:
         undefined = np.full(len(weights.values), np.nan)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.stack([undefined if run is None else run(weights) for run in runs], 1)
+        return np.stack([undefined if run is None else run(weights) for run in runs], 1)
 
     return compute
 
 
 # ---- statistics of sums (samples, runs, parts), given those of all examples (runs, parts) and how many there are
-
-
-def _prepare_sums(
-    statistic: Callable[[Array, Array, int], Array], values: Array, places: npt.NDArray[np.int64]
-) -> _Compute:
-    totals, examples = values.sum(1), values.shape[1]
-
-    def compute(weights: _Weights, sums: Array) -> Array:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return statistic(sums[:, places], totals, examples)
-
-    return compute
 
 
 def _macro_ratio(sums: Array, totals: Array, examples: int) -> Array:
@@ -366,10 +354,6 @@ def _ranks(part: Array) -> Callable[[Array], Array]:
         return ranks
 
     return compute
-
-
-def _prepare_pearson(first: Array, second: Array) -> _ComputeRun:
-    return lambda weights: _correlation(first, second, weights.values)
 
 
 def _prepare_spearman(first: Array, second: Array) -> _ComputeRun:
@@ -442,7 +426,7 @@ def _prepare_fpr95(score: Array, label: Array) -> _ComputeRun:
 
 _STATISTICS_OF_PAIRS: dict[str, Callable[[Array, Array], _ComputeRun]] = {
     "spearman": _prepare_spearman,
-    "pearson": _prepare_pearson,
+    "pearson": lambda first, second: lambda weights: _correlation(first, second, weights.values),
     "auroc": _prepare_auroc,
     "fpr95": _prepare_fpr95,
 }

@@ -49,7 +49,12 @@ def make_probe(data: Path, reranks: bool = False) -> ProbeFunction:
 
 
 def _encoder_probe(data: Path) -> ProbeFunction:
-    intent_sets = [_validation_data(each) for each in _load_intents(data)]
+    known = intent_datasets()
+    loaded = [known[name].load(data) for name in INTENT_DATASETS if (data / known[name].folder).is_dir()]
+    loaded += [each.load(data) for each in private_datasets(data).values()]
+    if has_store_intents(data) and (store := store_intents(data)).train:
+        loaded.append(store)
+    intent_sets = [_validation_data(each) for each in loaded]
     name = "sample" if CANDIDATE_DATASETS["sample"].is_present(data) or not is_store(data) else data.resolve().name
     responses = _load_responses(data, name, intent_sets)
     if not intent_sets and not responses:
@@ -71,16 +76,6 @@ def _encoder_probe(data: Path) -> ProbeFunction:
     return probe
 
 
-def _load_intents(data: Path) -> list[IntentData]:
-    known, private = intent_datasets(), private_datasets(data)
-    loaded = [known[name].load(data) for name in INTENT_DATASETS if (data / known[name].folder).is_dir()]
-    loaded += [each.load(data) for each in private.values()]
-    if has_store_intents(data):
-        store = store_intents(data)
-        loaded += [store] if store.train else []
-    return loaded
-
-
 def _load_responses(data: Path, name: str, intent_sets: Sequence[IntentData]) -> Sequence[Candidates]:
     """Return contexts with candidate responses; of sample data, or of the folder itself if it is a store."""
     dataset = candidate_datasets(data).get(name)
@@ -98,16 +93,15 @@ def _validation_data(data: IntentData) -> IntentData:
     """Return a data set whose test examples are its validation examples, or a tenth of its training examples."""
     if data.valid:
         return replace(data, valid=(), test=data.valid)
-    rest, held_out = hold_out_tenth([example.intent for example in data.train], 0, data.name)
+    rest, held_out = hold_out_tenth([example.intent for example in data.train], data.name)
     return replace(data, train=tuple(data.train[row] for row in rest), test=tuple(data.train[row] for row in held_out))
 
 
 def _reranker_probe(data: Path) -> ProbeFunction:
-    present = {
-        name: each for name, each in candidate_datasets(data).items() if name not in UNUSED and each.is_present(data)
-    }
-    loaded = {name: each.load(data).valid[:RERANKER_CONTEXTS] for name, each in present.items()}
-    held_out = {name: contexts for name, contexts in loaded.items() if contexts}
+    held_out: dict[str, Sequence[Candidates]] = {}
+    for name, each in candidate_datasets(data).items():
+        if name not in UNUSED and each.is_present(data) and (contexts := each.load(data).valid):
+            held_out[name] = contexts[:RERANKER_CONTEXTS]
     if not held_out:
         raise DatasetError(
             f"{data} holds no data for probing a re-ranker: no response-selection data set with validation contexts,"
@@ -118,9 +112,9 @@ def _reranker_probe(data: Path) -> ProbeFunction:
         reranker = cast(SupportsScore, model)
         by_metric: dict[str, list[float]] = {}
         for name, examples in held_out.items():
-            original = _values(rerank(reranker, examples, name))
-            adversarial = _values(rerank_adversarial(reranker, examples, name), "adversarial ")
-            for metric, value in {**original, **adversarial}.items():
+            values = _values(rerank(reranker, examples, name))
+            values |= _values(rerank_adversarial(reranker, examples, name), "adversarial ")
+            for metric, value in values.items():
                 by_metric.setdefault(metric, []).append(value)
         return {metric: fmean(values) for metric, values in by_metric.items()}
 

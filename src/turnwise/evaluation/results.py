@@ -61,15 +61,7 @@ class Results:
     plots: dict[str, str] = field(default_factory=dict)  # SVG plots by file name
 
     def add(self, outcomes: Sequence[Outcome], seen: str | None = None) -> None:
-        """Add metrics; raises EvaluationError if one of that key is there already, as files could not hold both.
-
-        `seen` says how many of their test examples the model has seen in training.
-        """
-        keys = {outcome.key for outcome in self.outcomes}
-        for outcome in outcomes:
-            if outcome.key in keys:
-                raise EvaluationError(f"two metrics are named {', '.join(outcome.key)}: give them different settings")
-            keys.add(outcome.key)
+        """Add metrics; `seen` says how many of their test examples the model has seen in training."""
         self.outcomes += outcomes
         self.rows += [replace(row, seen=seen) for row in metric_rows(outcomes)]
 
@@ -79,18 +71,6 @@ class Results:
             self.plots[name] = draw()
         except (DatasetError, MissingPackageError) as error:
             self.facts.setdefault("plots left out", {})[name] = str(error)
-
-    def content(self) -> dict[str, Any]:
-        """Return the content of `results.json`."""
-        return {
-            "model": self.model,
-            "suite": self.suite,
-            "environment": evaluation_environment(),
-            "facts": self.facts,
-            "data": self.data,
-            "missing": self.missing,
-            "rows": [asdict(row) for row in self.rows],
-        }
 
 
 def replace_undefined(content: Any) -> Any:
@@ -153,7 +133,16 @@ def write_results(results: Results, folder: Path) -> None:
     """Write `results.json` and `outcomes.parquet`; `reporting.report.write_report` also writes tables and the page."""
     folder.mkdir(parents=True, exist_ok=True)
     write_outcomes(folder / "outcomes.parquet", results.outcomes)
-    write_json(folder / "results.json", replace_undefined(results.content()))
+    content = {
+        "model": results.model,
+        "suite": results.suite,
+        "environment": evaluation_environment(),
+        "facts": results.facts,
+        "data": results.data,
+        "missing": results.missing,
+        "rows": [asdict(row) for row in results.rows],
+    }
+    write_json(folder / "results.json", replace_undefined(content))
 
 
 def read_content(path: Path) -> dict[str, Any]:

@@ -89,8 +89,7 @@ def evaluate(
             f"{subject.name} has no fingerprint of its training data, so that seen examples cannot be excluded: "
             "evaluate it on all examples, or train it with record_training_data"
         )
-    cache = Path(out) / "cache" if out is not None else None
-    runner = _Runner(subject, data, cache, effort, exclude_seen, progress)
+    runner = _Runner(subject, data, out, effort, exclude_seen, progress)
     results = Results(subject.name, suite or "+".join(tasks))
     jobs = list(runner.suite_jobs(registered, results) if registered else runner.task_jobs(tasks))
     jobs = _select_jobs(jobs, datasets, data, results)
@@ -127,9 +126,8 @@ def evaluate(
             registered.add_plots(
                 runner.model, lambda protocol, each: runner.load(protocol, each) if each in names else None, results
             )
-        for add_plots in dict.fromkeys(job.protocol.add_plots for job in jobs):
-            if add_plots is not None:
-                add_plots(results)
+        for add_plots in filter(None, dict.fromkeys(job.protocol.add_plots for job in jobs)):
+            add_plots(results)
     return results
 
 
@@ -161,10 +159,11 @@ def _select_jobs(
 
 def _unsupported(jobs: Sequence[EvaluationJob], model: ModelUnderTest, fine_tuning: bool, suite: str) -> dict[str, str]:
     """Return why protocols are not run, by name; raises EvaluationError if none is left."""
-    unsupported = "the model does not have what it needs"
     messages = {"both": "it needs an encoder and a re-ranker, which --reranker names"}
     reasons = {
-        job.name: messages.get(job.protocol.needs, unsupported) for job in jobs if not job.protocol.supports(model)
+        job.name: messages.get(job.protocol.needs, "the model does not have what it needs")
+        for job in jobs
+        if not job.protocol.supports(model)
     }
     if not fine_tuning:
         reasons |= {job.name: "fine-tuning was not requested" for job in jobs if job.protocol.needs == "weights"}
@@ -176,13 +175,6 @@ def _unsupported(jobs: Sequence[EvaluationJob], model: ModelUnderTest, fine_tuni
 
 def _has_filters(model: ModelUnderTest) -> bool:
     return model.training_data is not None and bool(model.training_data.texts)
-
-
-def _load_dataset(dataset: Dataset[Any], data: Path) -> Any:
-    try:
-        return dataset.load(data)
-    except DatasetError as error:  # an invalid file is an error, unlike a data set that is too small
-        raise EvaluationError(str(error)) from error
 
 
 def _digest(key: list[Any]) -> str:
@@ -202,14 +194,9 @@ class _Runner:
     """Runs protocols on data sets, and caches vectors, data sets and outcomes."""
 
     def __init__(
-        self,
-        model: ModelUnderTest,
-        data: Path,
-        cache: Path | None,
-        effort: Effort,
-        exclude_seen: bool,
-        progress: Progress,
+        self, model: ModelUnderTest, data: Path, out: Any, effort: Effort, exclude_seen: bool, progress: Progress
     ):
+        cache = Path(out) / "cache" if out is not None else None
         # without a fingerprint nobody knows whether the model is the same next time
         key = model.fingerprint[:16] if cache and model.fingerprint else None
         self._outcome_folder = cache / "outcomes" / key if cache and key else None
@@ -226,8 +213,14 @@ class _Runner:
         self._progress = progress
         # catalogues, data sets and hashes are read once
         self._catalogue = functools.cache(lambda datasets: datasets(data))
-        self._load_all = functools.cache(lambda dataset: _load_dataset(dataset, data))
+        self._load_all = functools.cache(self._load_dataset)
         self._hash = functools.cache(lambda dataset: dataset.hash_files(data))
+
+    def _load_dataset(self, dataset: Dataset[Any]) -> Any:
+        try:
+            return dataset.load(self._data)
+        except DatasetError as error:  # an invalid file is an error, unlike a data set that is too small
+            raise EvaluationError(str(error)) from error
 
     def _load(self, dataset: Dataset[Any]) -> Any:
         """Return the contents of a data set, without test examples that are excluded."""

@@ -123,26 +123,21 @@ def measured_cells(table: ResultTable, group: ResultGroup) -> list[MeasuredCell 
     proposed = next((row.values for row in group.published if row.model == table.proposed), absent)
     compared = (group.common_means.get(column, value) for column, value in zip(table.columns, proposed, strict=True))
     reasons = _reasons(table)
-    return [
-        _measured_cell(row, published, table.digits, _marks(row, reasons)) if row else None
-        for row, published in zip(group.measured, compared, strict=True)
-    ]
-
-
-def _marks(row: MetricRow, reasons: list[str]) -> str:
-    return (_mark(reasons.index(row.comparable)) if row.comparable else "") + (SEEN_MARK if row.seen else "")
-
-
-def _measured_cell(row: MetricRow, published: float | None, digits: int, mark: str) -> MeasuredCell:
-    value, interval = format_number(row.value, digits), format_interval(row.low, row.high, digits)
-    cell = MeasuredCell(row, value, interval, mark, published)
-    if published is None or not math.isfinite(row.value):
-        return cell
-    difference = row.value - published
-    verdict: Literal["better", "worse", "within"] = "within"
-    if published < row.low or published > row.high:
-        verdict = "better" if (difference > 0) != lower_is_better(row.metric) else "worse"
-    return replace(cell, difference=format_difference(difference, digits), verdict=verdict)
+    cells: list[MeasuredCell | None] = []
+    for row, published in zip(group.measured, compared, strict=True):
+        if row is None:
+            cells.append(None)
+            continue
+        value, interval = format_number(row.value, table.digits), format_interval(row.low, row.high, table.digits)
+        mark = (_mark(reasons.index(row.comparable)) if row.comparable else "") + (SEEN_MARK if row.seen else "")
+        cell = MeasuredCell(row, value, interval, mark, published)
+        if published is not None and math.isfinite(row.value):
+            higher = row.value > published
+            better: Literal["better", "worse"] = "better" if higher != lower_is_better(row.metric) else "worse"
+            verdict = better if published < row.low or published > row.high else "within"
+            cell = replace(cell, difference=format_difference(row.value - published, table.digits), verdict=verdict)
+        cells.append(cell)
+    return cells
 
 
 def common_values(table: ResultTable, group: ResultGroup) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,15 +56,24 @@ def sample_pairs(
     """
     random = np.random.default_rng(seed)
     texts = [" ".join(turn.text.split()) for turn in turns]
-    if len(set(texts)) < len(texts):
-        raise CorpusError("a text occurs twice: give distinct texts, as `labelled_turns` returns them")
-    sources: dict[PairSource, Iterator[tuple[int, int]]] = {"words": _neighbour_pairs(_word_sets(texts), random)}
+    try:
+        words = CountVectorizer(analyzer=split_words, binary=True, dtype=np.float32).fit_transform(texts)
+    except ValueError:
+        raise CorpusError(f"none of {len(texts)} texts contains a word") from None
+    sources: dict[PairSource, Iterator[tuple[int, int]]] = {"words": _neighbour_pairs(words, random)}
     if encoder is not None:
         sources["vectors"] = _neighbour_pairs(encoder.encode(texts, normalise=True), random)
     sources["label"] = _same_label_pairs([turn.label for turn in turns], random)
     sampled: dict[tuple[int, int], PairSource] = {}
     for number, (source, pairs) in enumerate(sources.items()):
-        _take_pairs(sampled, source, pairs, (count + len(sources) - 1 - number) // len(sources))
+        before, share = len(sampled), (count + len(sources) - 1 - number) // len(sources)
+        while len(sampled) < before + share:
+            if (pair := next(pairs, None)) is None:
+                raise CorpusError(
+                    f"the turns give {len(sampled) - before} new pairs by {source}, but {share} are needed: ask for"
+                    " fewer, or use more turns"
+                )
+            sampled.setdefault((min(pair), max(pair)), source)
     items = list(sampled.items())
     candidates = []
     for number, index in enumerate(random.permutation(len(items)).tolist(), start=1):
@@ -89,8 +98,6 @@ def read_gold_pairs(paths: Sequence[Path]) -> list[SimilarityPair]:
     There is one file per annotator, as written by `write_pairs`, with scores from 1 to 5. Raises CorpusError if a
     file is malformed, a score is missing or out of range, or files differ in their pairs.
     """
-    if not paths:
-        raise CorpusError("name at least one annotated file")
     annotations = [_read_scores(path) for path in paths]
     for path, pairs in zip(paths[1:], annotations[1:], strict=True):
         _check_same_pairs(paths[0], annotations[0], path, pairs)
@@ -107,14 +114,6 @@ def write_gold(path: Path, pairs: Sequence[SimilarityPair]) -> None:
 
 
 # ---- sampling: every source yields pairs of indices, spread over all turns first; pairs may repeat
-
-
-def _word_sets(texts: Sequence[str]) -> Any:
-    """Return which words a text contains (texts, words), sparse."""
-    try:
-        return CountVectorizer(analyzer=split_words, binary=True, dtype=np.float32).fit_transform(texts)
-    except ValueError:
-        raise CorpusError(f"none of {len(texts)} texts contains a word") from None
 
 
 def _neighbour_pairs(vectors: Any, random: np.random.Generator) -> Iterator[tuple[int, int]]:
@@ -147,40 +146,26 @@ def _same_label_pairs(labels: Sequence[str], random: np.random.Generator) -> Ite
                 yield from ((index, circle[(i + distance) % len(circle)]) for i, index in enumerate(circle))
 
 
-def _take_pairs(
-    sampled: dict[tuple[int, int], PairSource], source: PairSource, pairs: Iterator[tuple[int, int]], count: int
-) -> None:
-    """Add pairs that were not sampled before."""
-    before = len(sampled)
-    for first, second in pairs:
-        if len(sampled) == before + count:
-            return
-        sampled.setdefault((min(first, second), max(first, second)), source)
-    if len(sampled) < before + count:
-        raise CorpusError(
-            f"the turns give {len(sampled) - before} new pairs by {source}, but {count} are needed: ask for fewer,"
-            " or use more turns"
-        )
-
-
 # ---- annotated files
 
 
-@dataclass(frozen=True, slots=True)
-class _ScoredPair:
+class _ScoredPair(NamedTuple):
     line: int
     first: str
     second: str
     score: int
 
 
-def _read_scores(path: Path) -> dict[str, _ScoredPair]:
+_Pairs = dict[str, _ScoredPair]
+
+
+def _read_scores(path: Path) -> _Pairs:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             if not set(COLUMNS) <= set(reader.fieldnames or ()):
                 raise CorpusError(f"{path}, line 1: the columns are not {','.join(COLUMNS)}: give an exported file")
-            pairs: dict[str, _ScoredPair] = {}
+            pairs: _Pairs = {}
             for row in reader:
                 where = f"{path}, line {reader.line_num}"
                 if row["id"] in pairs:
@@ -195,9 +180,7 @@ def _read_scores(path: Path) -> dict[str, _ScoredPair]:
         raise CorpusError(f"{path} cannot be read as CSV in UTF-8: {error}") from None
 
 
-def _check_same_pairs(
-    path: Path, pairs: dict[str, _ScoredPair], other_path: Path, other_pairs: dict[str, _ScoredPair]
-) -> None:
+def _check_same_pairs(path: Path, pairs: _Pairs, other_path: Path, other_pairs: _Pairs) -> None:
     for one, ours, other, theirs in ((path, pairs, other_path, other_pairs), (other_path, other_pairs, path, pairs)):
         missing = next((identity for identity in ours if identity not in theirs), None)
         if missing is not None:

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 from sklearn.manifold import TSNE
@@ -18,7 +18,7 @@ from turnwise.evaluation.evaluation_protocols import NEIGHBOURS
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.suites import LoadDataset
 from turnwise.evaluation.tables import format_number
-from turnwise.evaluation.tasks.coherence import CoherenceQuestion, complete_dialogues, sample_questions
+from turnwise.evaluation.tasks.coherence import complete_dialogues, sample_questions
 from turnwise.evaluation.tasks.compression import MixedEncoder
 from turnwise.evaluation.tasks.intents import MAX_LENGTH
 from turnwise.evaluation.tasks.responses import MAX_LENGTH as RESPONSE_MAX_LENGTH
@@ -30,6 +30,9 @@ from turnwise.models.vector_cache import encode_distinct
 
 #: scikit-learn's default, which TaDSE names.
 PERPLEXITY = 30
+
+#: Windows of UMS's Figure 4.
+MARKED_WINDOWS = 200
 
 _Points = list[tuple[float, float]]
 
@@ -96,8 +99,10 @@ def _two_intent_maps(encoder: SupportsEncode, model: str, load: LoadDataset, suf
     """Yield TaDSE's Figure 4 for every data set."""
     for name in ("snips", "sample"):
         if (data := load("nearest", name)) is not None:
-            intents = ("PlayMusic", "AddToPlaylist") if name == "snips" else _most_frequent_intents(data)
-            yield f"two_intents_{name}{suffix}.svg", partial(two_intents_map, encoder, data, intents, model=model)
+            counts = Counter(utterance.intent for utterance in data.test)
+            frequent = sorted(counts, key=lambda intent: (-counts[intent], intent))
+            intents = ("PlayMusic", "AddToPlaylist") if name == "snips" else frequent[:2]
+            yield f"two_intents_{name}{suffix}.svg", partial(two_intents_map, encoder, data, intents, model)
 
 
 def _atis_map(encoder: SupportsEncode, model: str, load: LoadDataset, suffix: str = "") -> Iterator[_NamedPlot]:
@@ -105,13 +110,6 @@ def _atis_map(encoder: SupportsEncode, model: str, load: LoadDataset, suffix: st
     if (data := load("nearest", "atis")) is not None:
         draw = partial(intent_map, encoder, data, intents=ATIS_INTENTS, out_of_scope=False, model=model)
         yield f"intents_atis{suffix}.svg", draw
-
-
-def _most_frequent_intents(data: Any) -> tuple[str, str]:
-    """Return the two intents with the most test utterances."""
-    counts = Counter(utterance.intent for utterance in data.test)
-    first, second = sorted(counts, key=lambda intent: (-counts[intent], intent))[:2]
-    return first, second
 
 
 def _draw_neighbour_accuracy(results: Results) -> str:
@@ -157,13 +155,7 @@ def _ums_plots(reranker: Reranker, model: str, load: LoadDataset) -> Iterator[_N
 
 
 def intent_map(
-    encoder: SupportsEncode,
-    data: IntentData,
-    *,
-    intents: int = 10,
-    out_of_scope: bool = True,
-    seed: int = 0,
-    model: str = "",
+    encoder: SupportsEncode, data: IntentData, *, intents: int = 10, out_of_scope: bool = True, model: str = ""
 ) -> str:
     """Draw test utterances of some intents in colour, and out-of-scope ones as black rings (DSE, Fig. 1, left).
 
@@ -171,7 +163,7 @@ def intent_map(
     """
     if out_of_scope and not data.out_of_scope.test:
         raise DatasetError(f"{data.name} has no out-of-scope utterances: show its intents alone (out_of_scope=False)")
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     known = sorted({example.intent for example in data.test})
     shown = sorted(random.choice(known, min(intents, len(known)), replace=False).tolist())
     groups = [[example.input for example in data.test if example.intent == intent] for intent in shown]
@@ -179,7 +171,7 @@ def intent_map(
     if out_of_scope:
         count = min(len(data.out_of_scope.test), sum(map(len, groups)))
         outside = random.choice(np.array(data.out_of_scope.test, object), count, replace=False).tolist()
-    first, *others = _project_inputs(encoder, [outside, *groups], seed, MAX_LENGTH, data.name)
+    first, *others = _project_inputs(encoder, [outside, *groups], MAX_LENGTH, data.name)
     clouds = [Cloud(first, BLACK, "ring", "out of scope")] if out_of_scope else []
     clouds += [
         Cloud(points, colour, name=name)
@@ -189,24 +181,18 @@ def intent_map(
 
 
 def answer_map(
-    encoder: SupportsEncode,
-    pairs: Sequence[tuple[str, str]],
-    name: str,
-    *,
-    count: int = 12,
-    others: int = 100,
-    seed: int = 0,
-    model: str = "",
+    encoder: SupportsEncode, pairs: Sequence[tuple[str, str]], name: str, *, others: int = 100, model: str = ""
 ) -> str:
     """Draw questions as triangles, their answers as circles, others as black rings (DSE, Fig. 1, right).
 
-    The plot has `count` pairs and `others` answers to other questions; both names are for the title.
+    The plot has twelve pairs and `others` answers to other questions; both names are for the title.
     """
+    count = 12
     if len(pairs) < count + others:
         raise DatasetError(f"{name} has {len(pairs)} pairs, {count + others} are needed: give more, or ask for fewer")
-    sample = [pairs[index] for index in np.random.default_rng(seed).permutation(len(pairs))[: count + others]]
+    sample = [pairs[index] for index in np.random.default_rng(0).permutation(len(pairs))[: count + others]]
     texts = [question for question, _ in sample[:count]], [answer for _, answer in sample]
-    questions, answers = _project_inputs(encoder, texts, seed, RESPONSE_MAX_LENGTH, name)
+    questions, answers = _project_inputs(encoder, texts, RESPONSE_MAX_LENGTH, name)
     clouds = [Cloud(answers[count:], BLACK, "ring", "answers to others")]
     for number, colour in enumerate(palette(count)):
         # one legend for all: colours show which belong together
@@ -216,41 +202,42 @@ def answer_map(
 
 
 def two_intents_map(
-    encoder: SupportsEncode,
-    data: IntentData,
-    intents: tuple[str, str] = ("PlayMusic", "AddToPlaylist"),
-    *,
-    seed: int = 0,
-    model: str = "",
+    encoder: SupportsEncode, data: IntentData, intents: Sequence[str] = ("PlayMusic", "AddToPlaylist"), model: str = ""
 ) -> str:
     """Draw test utterances of two intents in red and blue (TaDSE, Fig. 4)."""
     groups = [[example.input for example in data.test if example.intent == intent] for intent in intents]
     for intent, inputs in zip(intents, groups, strict=True):
         if not inputs:
             raise DatasetError(f"{data.name} has no test utterance of intent {intent!r}: choose two of its intents")
-    points = _project_inputs(encoder, groups, seed, MAX_LENGTH, data.name)
+    points = _project_inputs(encoder, groups, MAX_LENGTH, data.name)
     clouds = [Cloud(each, colour, name=name) for each, colour, name in zip(points, (RED, BLUE), intents, strict=True)]
     return scatter_chart(clouds, _title(f"{data.name}: {' and '.join(intents)}", model))
 
 
-def mark_map(
-    reranker: Reranker, data: CandidateData, task: AuxiliaryTask, *, windows: int = 200, seed: int = 0, model: str = ""
-) -> str:
+def mark_map(reranker: Reranker, data: CandidateData, task: AuxiliaryTask, model: str = "") -> str:
     """Draw the states at the marks of windows of test dialogues, the correct marks red, the others blue (UMS, Fig. 4).
 
     The re-ranker has a head for the task. A context and its first correct response are a dialogue.
     """
     questions = [
         question
-        for question in sample_questions(complete_dialogues(data.test), seed, reranker.window)
+        for question in sample_questions(complete_dialogues(data.test), window=reranker.window)
         if len(question.turns) > 2
     ]
-    sampled = np.sort(np.random.default_rng(seed).permutation(len(questions))[:windows])
-    queries = [_mark_query(questions[number], task) for number in sampled]
+    sampled = np.sort(np.random.default_rng(0).permutation(len(questions))[:MARKED_WINDOWS])
+    # the turns that the re-ranker reads, the target if there is one, and the correct mark
+    queries: list[tuple[Sequence[str], str | None, int]] = []
+    for each in (questions[number] for number in sampled):
+        if task == "deletion":
+            queries.append((each.with_foreign, None, each.inserted_at))
+        elif task == "insertion":
+            queries.append((each.without_removed, each.turns[each.removed], each.removed))
+        else:
+            queries.append((each.shuffled, each.turns[-1], each.shuffled.index(each.turns[-2])))
     inputs = mark_texts(reranker, task, [(turns, target) for turns, target, _ in queries])
     flags = [np.arange(len(each.positions)) == mark for each, (*_, mark) in zip(inputs, queries, strict=True)]
     _check_size(sum(map(len, flags)), data.name, "marks")
-    correct, points = np.concatenate(flags), np.array(_tsne(np.concatenate(reranker.states(inputs)), seed))
+    correct, points = np.concatenate(flags), np.array(_tsne(np.concatenate(reranker.states(inputs))))
     mark = MARKS[task]
     clouds = [
         Cloud([(x, y) for x, y in points[correct == flag].tolist()], colour, name=name)
@@ -259,22 +246,13 @@ def mark_map(
     return scatter_chart(clouds, _title(f"{data.name}: {task}", model))
 
 
-def _mark_query(question: CoherenceQuestion, task: AuxiliaryTask) -> tuple[Sequence[str], str | None, int]:
-    """Return the turns that the re-ranker reads for a window, the target if there is one, and the correct mark."""
-    if task == "deletion":
-        return question.with_foreign, None, question.inserted_at
-    if task == "insertion":
-        return question.without_removed, question.turns[question.removed], question.removed
-    return question.shuffled, question.turns[-1], question.shuffled.index(question.turns[-2])
-
-
 def _project_inputs(
-    encoder: SupportsEncode, groups: Sequence[Sequence[Hashable]], seed: int, max_length: int, name: str
+    encoder: SupportsEncode, groups: Sequence[Sequence[Hashable]], max_length: int, name: str
 ) -> list[_Points]:
     """Return the coordinates of inputs, group by group."""
     inputs = [each for group in groups for each in group]
     _check_size(len(inputs), name, "texts to show")
-    points = iter(_tsne(encode_distinct(encoder, inputs, normalise=True, max_length=max_length), seed))
+    points = iter(_tsne(encode_distinct(encoder, inputs, normalise=True, max_length=max_length)))
     return [[next(points) for _ in group] for group in groups]
 
 
@@ -285,8 +263,8 @@ def _check_size(count: int, dataset: str, what: str) -> None:
         )
 
 
-def _tsne(vectors: Vectors, seed: int) -> _Points:
-    return [(x, y) for x, y in TSNE(perplexity=PERPLEXITY, random_state=seed).fit_transform(vectors).tolist()]
+def _tsne(vectors: Vectors) -> _Points:
+    return [(x, y) for x, y in TSNE(perplexity=PERPLEXITY, random_state=0).fit_transform(vectors).tolist()]
 
 
 def _title(text: str, model: str) -> str:

@@ -23,7 +23,7 @@ from turnwise.evaluation.datasets.candidates import (
     next_turn_datasets,
     next_turns,
 )
-from turnwise.evaluation.datasets.conversations import ConversationData
+from turnwise.evaluation.datasets.dialogues import ConversationData
 
 DATA = os.environ.get("TURNWISE_DATA")
 
@@ -277,15 +277,6 @@ def test_real_files_hold_their_positives() -> None:
     assert {len(example.positives) for example in (*plus.valid, *plus.test)} == {5}
     # in a handful of contexts a wrong response is listed as right, too
     assert Counter(len(example.responses) for example in plus.test)[10] >= 1135
-
-
-@pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
-def test_real_threads_with_a_hundred_candidates() -> None:
-    contents = real("irc_ubuntu_100")
-    check_drawn(contents.valid, 100)
-    check_drawn(contents.test, 100)
-    check_drawn(contents.train, 2)
-    assert min(len(example.context) for example in contents.test) >= 2
 
 
 # ---- next turns of conversations

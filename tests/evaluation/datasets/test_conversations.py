@@ -1,6 +1,5 @@
 """Conversations without labels: which are sampled, and the contents of stores and of public corpora."""
 
-import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -8,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from turnwise import Dialogue, Turn
-from turnwise.core.errors import DatasetError
 from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.corpus.synthetic.sample import write_sample
-from turnwise.evaluation.datasets.conversations import MAX_DIALOGUES, conversation_datasets, sample_dialogues
+from turnwise.evaluation.datasets.dialogues import MAX_DIALOGUES, conversation_datasets, sample_dialogues
 
 DATA = os.environ.get("TURNWISE_DATA")
 
@@ -50,11 +48,6 @@ def test_samples_keep_the_order_have_no_labels_and_depend_on_the_seed() -> None:
     )
 
 
-@pytest.mark.parametrize("count", [0, 1, 9, 10])
-def test_a_small_corpus_is_taken_whole(count: int) -> None:
-    assert numbers(sample_dialogues(numbered(count), 10)) == list(range(count))
-
-
 def test_every_dialogue_is_as_likely_as_any_other() -> None:
     dialogues = numbered(20)
     often = Counter(number for seed in range(2000) for number in numbers(sample_dialogues(dialogues, 5, seed)))
@@ -77,62 +70,6 @@ def test_a_store_goes_by_its_folder_and_a_sample_world_is_the_sample(tmp_path: P
     write_sample(tmp_path / "world", 5, 1)
     assert len(conversation_datasets(tmp_path / "world")["sample"].load(tmp_path / "world").dialogues) == 5
     assert set(conversation_datasets(tmp_path)) == set(conversation_datasets()) == set(SIZES)
-
-
-SCHEMA_GUIDED = [
-    {
-        "dialogue_id": "1",
-        "turns": [
-            {
-                "speaker": "USER",
-                "utterance": "a table, please",
-                "frames": [{"slots": [], "state": {"active_intent": "Reserve"}}],
-            },
-            {"speaker": "SYSTEM", "utterance": "for when?", "frames": []},
-        ],
-    }
-]
-STAR = {
-    "DialogueID": 1,
-    "Events": [
-        {"Agent": "User", "Action": "utter", "Text": "a table, please"},
-        {"Agent": "Wizard", "Action": "pick_suggestion", "Text": "for when?", "ActionLabel": "ask_time"},
-    ],
-}
-TASKMASTER = [
-    {
-        "conversation_id": "1",
-        "utterances": [{"speaker": "user", "text": "a table, please"}, {"speaker": "assistant", "text": "for when?"}],
-    }
-]
-TEXT = "a table, please\nfor when?\n"
-FILES = {
-    "conversations_schema_guided": {
-        "schema_guided_dialogue/test/dialogues_001.json": json.dumps(SCHEMA_GUIDED),
-        "schema_guided_dialogue/train/dialogues_001.json": "not read",
-    },
-    "conversations_multiwoz": {
-        "multiwoz/text/test_dialogues_001.txt": TEXT,
-        "multiwoz/text/train_dialogues_001.txt": "of the\ntraining set\n",
-    },
-    "conversations_star": {"star/dialogues/1.json": json.dumps(STAR)},
-    "conversations_taskmaster4": {"taskmaster4/any/data/data_01.json": json.dumps(TASKMASTER)},
-}
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_a_corpus_in_its_authors_layout(name: str, tmp_path: Path) -> None:
-    dataset = conversation_datasets()[name]
-    assert dataset.name == name and dataset.licence and dataset.digest and "at most 2,000" in dataset.differs
-    with pytest.raises(DatasetError, match="does not exist") as error:
-        dataset.load(tmp_path)
-    assert dataset.home in str(error.value)
-    for file, content in FILES[name].items():
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text(content, encoding="utf-8")
-    contents = dataset.load(tmp_path)
-    assert contents.name == name
-    assert contents.dialogues == ((Turn("user", "a table, please"), Turn("system", "for when?")),)
 
 
 @pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")

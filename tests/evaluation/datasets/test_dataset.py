@@ -14,7 +14,7 @@ import yaml
 from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, QUESTION_DATASETS
 from turnwise.evaluation.datasets.dataset import Dataset
-from turnwise.evaluation.datasets.dialogue_labels import ACTION_DATASETS, INFERENCE_DATASETS
+from turnwise.evaluation.datasets.dialogues import ACTION_DATASETS, INFERENCE_DATASETS
 from turnwise.evaluation.datasets.retrieval import retrieval_datasets
 from turnwise.evaluation.datasets.sentence_pairs import SIMILARITY_DATASETS, TRIPLET_DATASETS
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from turnwise.core.dialogue import SYSTEM, USER, Turn
 from turnwise.corpus.storage.corpus import read_corpus
-from turnwise.corpus.synthetic.sample import text_triplets
 from turnwise.evaluation.datasets.candidates import QUESTION_DATASETS
-from turnwise.evaluation.datasets.dialogue_labels import (
+from turnwise.evaluation.datasets.dialogues import (
     ACTION_DATASETS,
     INFERENCE_DATASETS,
     ActionExample,
@@ -193,14 +192,6 @@ def test_decode_pairs_split_by_their_first_text(tmp_path: Path) -> None:
     assert len(INFERENCE_DATASETS["decode_pairs"].load(tmp_path).test) == len(data.test)
 
 
-def test_sample_inference_is_balanced(world: Path) -> None:
-    data = INFERENCE_DATASETS["sample"].load(world)
-    everything = [*data.train, *data.valid, *data.test]
-    assert data.labels == ["consistent", "inconsistent"]
-    assert sum(example.label == "consistent" for example in everything) * 2 == len(everything)
-    assert all(example.turns[-1].speaker == SYSTEM for example in everything)
-
-
 # ---- similarity
 
 
@@ -229,11 +220,6 @@ def test_semeval_files_are_one_set_without_unscored_pairs(tmp_path: Path) -> Non
     write(year / "a.train.tsv", "5\tleft\tout\n")
     data = SIMILARITY_DATASETS["sts16"].load(tmp_path)
     assert (data.valid, data.test) == ((), (SimilarityPair("v", "w", 0.5), SimilarityPair("x", "y", 1.0)))
-
-
-def test_sample_similarity_is_graded(world: Path) -> None:
-    data = SIMILARITY_DATASETS["sample"].load(world)
-    assert {pair.score for pair in data.valid} == {pair.score for pair in data.test} == {0.0, 1.5, 3.0, 4.0, 5.0}
 
 
 # ---- retrieval
@@ -282,22 +268,3 @@ def test_a_premise_gives_the_first_of_each(
         actual = TRIPLET_DATASETS[name].load(data).test
         assert {triplet.anchor: triplet for triplet in actual} == expected
         assert len(actual) == len(expected)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_sample_triplets_differ_in_a_value(seed: int) -> None:
-    triplets = list(text_triplets(seed))
-    assert triplets == list(text_triplets(seed))
-    assert len({triplet.anchor for triplet in triplets}) == len(triplets) >= 900
-    for triplet in triplets:
-        assert len({triplet.anchor, triplet.entailment, triplet.contradiction}) == 3
-    # the entailment contains every value of the anchor, so it shares more rare words with it than the contradiction
-    nearer = [
-        _shared(triplet.anchor, triplet.entailment) - _shared(triplet.anchor, triplet.contradiction)
-        for triplet in triplets
-    ]
-    assert sum(shared > 0 for shared in nearer) > 0.8 * len(triplets)
-
-
-def _shared(first: str, second: str) -> int:
-    return len(set(first.lower().split()) & set(second.lower().split()))

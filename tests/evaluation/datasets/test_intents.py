@@ -8,7 +8,6 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -33,7 +32,6 @@ from turnwise.evaluation.datasets.intents import (
     template_pieces,
 )
 from turnwise.evaluation.probe import make_probe
-from turnwise.papers.suites import PAPER_SUITES
 
 DATA = os.environ.get("TURNWISE_DATA")
 HERE = Path(__file__).parent
@@ -48,9 +46,7 @@ SNIPS = (
     "SearchScreeningEvent",
 )
 ENGINES = "snips_original/2017-06-custom-intent-engines"
-FOLD = "hwu64/xliuhw_NLU-Evaluation-Data/KFold_1"
 NUMBERS = itertools.count()
-FOLD_HEADER = "answerid;scenario;intent;answer_annotation;answer_from_anno;answer_from_user\n"
 
 
 def lines(*records: object) -> str:
@@ -96,13 +92,6 @@ def utterance(text: str, intent: str, *values: tuple[str, str]) -> IntentUtteran
         intent,
         tuple(Slot(name, value, text.index(value), text.index(value) + len(value)) for name, value in values),
     )
-
-
-def fill_template(template: str, values: Sequence[str]) -> str:
-    rest = iter(values)
-    text = re.sub(r"\{[^{}]+\}", lambda _: next(rest), template)
-    assert next(rest, None) is None
-    return text
 
 
 # --- made-up data sets in each layout
@@ -153,30 +142,6 @@ def test_out_of_scope_is_separate_until_requested(tmp_path: Path) -> None:
     assert load_intents("sample", tmp_path).out_of_scope == OutOfScopeTexts(*[("what is love",)] * 3)
     banking = load_intents("banking77", tmp_path)
     assert banking.with_out_of_scope() == banking
-
-
-def test_intents_are_those_of_all_splits() -> None:
-    data = IntentData("toy", (IntentUtterance("x", "b"),), (IntentUtterance("y", "c"),), (IntentUtterance("z", "a"),))
-    assert data.intents == ["a", "b", "c"]
-
-
-def test_the_sample_worlds_templates_and_out_of_scope(sample_world: Callable[[int], Path]) -> None:
-    data = load_intents("sample", sample_world(60))
-    assert [len(split) for split in (data.out_of_scope.train, data.out_of_scope.valid, data.out_of_scope.test)] == [
-        50,
-        50,
-        250,
-    ]
-    records = [
-        json.loads(line)
-        for line in (sample_world(60) / "intents" / "train.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    inside = [record for record in records if record["intent"] != OUT_OF_SCOPE]
-    assert any(record["slots"] for record in inside)
-    for utterance, record in zip(data.train, inside, strict=True):
-        values = [record["text"][slot["start"] : slot["end"]] for slot in record["slots"]]
-        assert marked(utterance) == record["template"]
-        assert fill_template(record["template"], values) == utterance.text == record["text"]
 
 
 # --- templates
@@ -455,15 +420,6 @@ def test_what_does_not_fit_is_named_by_file_and_place(
     assert re.sub("seq.out|label", "seq.in", named) in str(raised.value)
 
 
-def test_a_template_column_is_to_be_filled_in(tmp_path: Path) -> None:
-    lay(
-        tmp_path,
-        {f"intents_csv/mine/{split}.csv": "text,intent,template\na,b,a\nc,d,\n" for split in ("train", "test")},
-    )
-    with pytest.raises(DatasetError, match=r"train\.csv, line 3: .*'template' must be a non-blank string"):
-        load_intents("mine", tmp_path)
-
-
 # --- real data
 
 
@@ -513,25 +469,3 @@ def test_real_digests() -> None:
     assert {name: dataset.hash_files(folder) for name, dataset in there.items()} == {
         name: dataset.digest for name, dataset in there.items()
     }
-
-
-@real
-def test_real_original_snips_is_well_decoded() -> None:
-    data = loaded("snips_original")
-    piece = "".join(utterance.text for utterance in (*data.train, *data.test))
-    assert piece.encode()  # no surrogate is left
-    assert not re.search("[\u00c2\u00c3][\u0080-\u00bf]|\ufffd", piece)  # UTF-8 that was read as Latin-1
-
-
-@real
-def test_real_splits_that_remarks_speak_of() -> None:
-    full, plus = (loaded(name) for name in ("clinc150", "clinc150_oos_plus"))
-    assert (full.train, full.valid, full.test) == (plus.train, plus.valid, plus.test)
-    assert (len(full.with_out_of_scope().train), len(plus.with_out_of_scope().train)) == (15100, 15250)
-    assert len(full.with_out_of_scope().test) == 5500
-    assert len(full.with_out_of_scope().intents) == 151
-    usual, fold = (loaded(name).test for name in ("hwu64", "hwu64_kfold"))
-    assert Counter((each.text.lower().strip(), each.intent) for each in usual) == Counter(
-        (each.text.lower().strip(), each.intent) for each in fold
-    )
-    assert {name for suite in PAPER_SUITES.values() for name in suite.split_remarks} <= {*KNOWN}

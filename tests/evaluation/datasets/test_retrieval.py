@@ -86,14 +86,6 @@ def some_turns(count: int = 60) -> list[LabelledTurn]:
     ]
 
 
-def test_the_papers_sizes() -> None:
-    data = build_retrieval(some_turns(400), "toy")
-    assert (data.name, data.train, data.valid) == ("toy", (), ())
-    assert len(data.test) == 400
-    assert {len(query.positives) for query in data.test} == {30}
-    assert all(len(query.negatives) <= 70 for query in data.test)
-
-
 def test_queries_are_sampled_by_seed() -> None:
     turns = some_turns()
     everything = build_retrieval(turns, "toy")

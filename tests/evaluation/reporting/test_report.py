@@ -204,21 +204,3 @@ def test_it_can_be_read_without_scripts(browser: Any, folder: Path) -> None:
     assert visit.page.locator("table.sortable tbody tr").count() == 37
     assert visit.page.get_by_text(NASTY).first.is_visible()
     visit.close()
-
-
-@pytest.mark.full
-def test_it_prints(browser: Any, folder: Path, tmp_path: Path) -> None:
-    """Nothing is clipped at the width of A4, across for wide tables; paper is white also where the screen is dark."""
-    visit = Visit(browser, folder, color_scheme="dark")
-    visit.page.pdf(path=tmp_path / "report.pdf", prefer_css_page_size=True, print_background=True)
-    content = (tmp_path / "report.pdf").read_bytes()
-    assert content.startswith(b"%PDF")
-    assert len(re.findall(rb"/Type\s*/Page\b", content)) >= 3
-    visit.page.emulate_media(media="print", color_scheme="dark")
-    for millimetres, selector in ((210 - 28, "section:not(.wide)"), (297 - 28, "section.wide")):
-        visit.page.set_viewport_size({"width": int(millimetres / 25.4 * 96), "height": 900})
-        clipped = "(all) => all.filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.ariaLabel)"
-        assert visit.page.locator(f"{selector} .scroll").evaluate_all(clipped) == []
-    assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert visit.page.evaluate(FAINT) == []
-    visit.close()

@@ -153,14 +153,6 @@ def test_every_position_is_equally_likely() -> None:
         assert shares == pytest.approx([1 / places] * places, abs=0.05)
 
 
-def test_many_dialogues_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnwise.evaluation.tasks.coherence.MAX_DIALOGUES", 5)
-    dialogues = [(f"{number}a", f"{number}b") for number in range(50)]
-    first, second = ([int(puzzle.turns[0][:-1]) for puzzle in sample_questions(dialogues, seed)] for seed in (0, 1))
-    assert len(first) == len(second) == 5 and first != second
-    assert first == sorted(first)
-
-
 # ---- metrics
 
 

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from tests.helpers.encoders import RandomEncoder
 from tests.helpers.svg import group, paths
 from tests.helpers.tiny import corpus, folder, recipe
-from turnwise import Dialogue, Turn, evaluate, train
+from turnwise import Dialogue, Turn, train
 from turnwise.cli import app
 from turnwise.core.dialogue import USER, Slot
 from turnwise.corpus.slots.detection import detect_store
@@ -42,10 +42,9 @@ from turnwise.evaluation.tasks.compression import (
     set_compression,
     validation_curve,
 )
-from turnwise.evaluation.tasks.intents import MAX_LENGTH, nearest_validation
+from turnwise.evaluation.tasks.intents import nearest_validation
 from turnwise.models.compression import TEMPLATE_SOURCES, CompressedEncoder, Compression, TemplateSource
 from turnwise.models.loading import load_folder
-from turnwise.models.vector_cache import VectorCache
 
 Array = npt.NDArray[np.float64]
 
@@ -216,16 +215,6 @@ def test_the_share_is_best_on_validation_whatever_it_is_on_test(
     assert metric_values(compressed_intents(own, {"given": templates}, split(valid, valid)))[setting, "accuracy"] == 100
 
 
-def test_no_test_utterance_is_encoded_for_the_choice() -> None:
-    """Nor is one needed: these have no vectors at all."""
-    made = split(DRAWN_TO, make_utterance("third red", "left", "red"))
-    assert validation_curve(Side(OWN, False), Side(THEIRS, True), made, TEMPLATE_WEIGHTS) == {
-        0.1: 0.0,
-        0.2: 0.0,
-        0.5: 1.0,
-    }
-
-
 def test_every_source_has_its_own_weight_and_accuracy() -> None:
     actual: dict[TemplateSource, Any] = {
         "given": Side(THEIRS, True),
@@ -287,20 +276,6 @@ def test_uniformity_and_alignment_are_those_of_the_equations() -> None:
     actual = compressed_geometry(own, {"retrieved": Side(RandomEncoder(), True), "given": templates}, DATA)
     assert metric_values(actual) == pytest.approx(expected, abs=1e-5)
     assert {outcome.task for outcome in actual} == {"geometry"}
-
-
-def test_both_sides_are_encoded_once_however_many_shares() -> None:
-    own, templates = RandomEncoder(), Other()
-    remembering = VectorCache(Side(own, False)), VectorCache(Side(templates, True))
-    for _ in range(2):
-        compressed_intents(remembering[0], {"given": remembering[1]}, DATA)
-        compressed_geometry(remembering[0], {"given": remembering[1]}, DATA)
-        validation_curve(*remembering, DATA, CURVE_WEIGHTS)
-    whole = DATA.with_out_of_scope()
-    inputs = {each.input for part in (whole.train, whole.valid, whole.test) for each in part}
-    inputs |= {shown(each) for each in DATA.train if each.slots}
-    assert len(own.encoded) == len(templates.encoded) == len(inputs)
-    assert set(own.lengths) == set(templates.lengths) == {MAX_LENGTH}
 
 
 # ---- a model's folder, by the library and by the command line
@@ -398,39 +373,6 @@ def test_a_weight_is_chosen_saved_and_plotted(model: Path, data: Path) -> None:
     assert len(paths(group(ElementTree.fromstring(svg), "line-0"))[0]) == len(CURVE_WEIGHTS)
 
 
-def test_what_is_set_without_measuring(model: Path, detected: tuple[Path, Path]) -> None:
-    set_compression(model, template_weight=0.35)
-    set_compression(model, source="given")
-    kept_now = Compression.load(model / "compression")
-    assert (kept_now.template_weight, kept_now.source, kept_now.detector) == (0.35, "given", None)
-    set_compression(model, source="detected", detector=detected[1])
-    kept_now = Compression.load(model / "compression")
-    assert (kept_now.template_weight, kept_now.source) == (0.35, "detected")
-    assert kept_now.detector is not None and [slot.value for slot in kept_now.detector.find("wake me at 7 pm")] == [
-        "7 pm"
-    ]
-
-
-def test_another_detector_is_measured_anew(
-    model: Path, data: Path, detected: tuple[Path, Path], tmp_path: Path
-) -> None:
-    """The model is the same to the last weight: what was kept of it must not hide the new source."""
-
-    def measured() -> dict[tuple[str, str], float]:
-        results = evaluate(load_folder(model, "m"), data, tasks=["intents"], datasets=["lamps"], out=tmp_path / "out")
-        return metric_values(results.outcomes)
-
-    first = measured()
-    assert measured() == first
-    assert not any("detected" in setting for setting, _ in first)
-    set_compression(model, detector=detected[1])
-    second = measured()
-    assert set(second) - set(first) == {
-        ("1-NN, compressed, templates detected", metric) for metric in ("accuracy", TEMPLATE_SHARE)
-    }
-    assert {key: second[key] for key in first} == first
-
-
 def test_a_side_is_known_by_its_detector_but_not_by_the_share(model: Path, detected: tuple[Path, Path]) -> None:
     def known() -> dict[str, str | None]:
         return {source: each.fingerprint for source, each in load_folder(model, "m").variants.items()}
@@ -444,17 +386,6 @@ def test_a_side_is_known_by_its_detector_but_not_by_the_share(model: Path, detec
     assert second != first
     set_compression(model, source="detected")
     assert known() == second
-
-
-def test_a_detector_that_cannot_be_loaded_stops_nothing_else(model: Path, data: Path) -> None:
-    place = model / "compression" / "compression.json"
-    place.write_text(
-        json.dumps(json.loads(place.read_text()) | {"detector": {"kind": "spacy", "model": "no_such_model"}})
-    )
-    results = evaluate(load_folder(model, "m"), data, tasks=["intents"], datasets=["lamps"])
-    assert set(results.facts["left out"]) == {"fine-tuned intents", "compressed nearest, lamps"}
-    assert "no_such_model" in results.facts["left out"]["compressed nearest, lamps"]
-    assert "1-NN" in {row.setting for row in results.rows}
 
 
 # ---- the commands

@@ -16,7 +16,7 @@ from sklearn.metrics import f1_score
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.candidates import QuestionData
-from turnwise.evaluation.datasets.dialogue_labels import ActionData, ActionExample
+from turnwise.evaluation.datasets.dialogues import ActionData, ActionExample
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.metrics import compute_per_run
 from turnwise.evaluation.tasks import fine_tuning
@@ -212,7 +212,7 @@ def test_few_shot_actions(actions: list[list[str]], shots: int, seed: int) -> No
     assert np.array_equal(validation, again[1])
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=25)
 @given(st.data(), st.integers(1, 3), st.integers(1, 12), st.integers(2, 5))
 def test_f1_is_scikit_learns(data: st.DataObject, runs: int, examples: int, labels: int) -> None:
     predicted = data.draw(arrays.arrays(np.bool_, (runs, examples, labels)))

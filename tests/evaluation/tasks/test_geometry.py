@@ -1,7 +1,6 @@
 """Uniformity and alignment against a double loop, and their intervals against a bootstrap of pairs."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.encoders import ConstantEncoder, RandomEncoder
-from turnwise.core.dialogue import Slot
 from turnwise.core.errors import DatasetError
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance
 from turnwise.evaluation.tasks.geometry import geometry
-from turnwise.models.loading import FunctionEncoder
 
 UTTERANCES = st.lists(
     st.builds(IntentUtterance, st.text("abcd", min_size=1, max_size=3), st.sampled_from("xyz")), min_size=4, max_size=25
@@ -93,16 +90,3 @@ def test_extremes() -> None:
     assert alignment.row().value == pytest.approx(0, abs=1e-6)
     with pytest.raises(DatasetError, match="no two test utterances of one intent"):
         geometry(ConstantEncoder(), data_of([IntentUtterance(str(number), str(number)) for number in range(10)]))
-
-
-def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
-    """Texts that are said several times, with other slots each time."""
-    plain = [IntentUtterance(f"text {number % 40}", ("PlayMusic", "AddToPlaylist")[number % 2]) for number in range(60)]
-    slotted = [
-        replace(each, slots=(Slot("x", "text"[: number % 4 + 1], 0, number % 4 + 1),))
-        for number, each in enumerate(plain)
-    ]
-    one, two = data_of(plain), data_of(slotted)
-    encoder = FunctionEncoder(RandomEncoder().encode)
-    for before, after in zip(geometry(encoder, one), geometry(encoder, two), strict=True):
-        np.testing.assert_array_equal(before.evidence, after.evidence)

@@ -19,10 +19,9 @@ from tests.helpers.encoders import ConstantEncoder, RandomEncoder
 from turnwise import Turn, evaluate
 from turnwise.core.errors import DatasetError
 from turnwise.core.text import normalise_text
-from turnwise.evaluation.datasets.conversations import ConversationData
+from turnwise.evaluation.datasets.dialogues import ConversationData
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.geometry import (
-    MAX_TEXTS,
     MIN_TEXTS,
     AnsweredContext,
     find_contexts,
@@ -121,13 +120,6 @@ def test_a_model_that_tells_nothing_apart_gains_nothing() -> None:
 # ---- what is sampled
 
 
-def test_seeds() -> None:
-    data = held()
-    first, again, other = (metric_values(isotropy(ConversationEncoder(), data, seed=seed)) for seed in (1, 1, 2))
-    assert first == again
-    assert all(first[key] != other[key] for key in first if key[1] != SHARE)
-
-
 def test_utterances_are_texts_and_contexts_conversations() -> None:
     encoder = ConversationEncoder()
     isotropy(encoder, held())
@@ -139,13 +131,6 @@ def test_utterances_are_texts_and_contexts_conversations() -> None:
         ("system", "user", "system"),
     }
     assert encoder.lengths == [128] * 3
-
-
-def test_a_large_corpus_is_sampled() -> None:
-    encoder = ConversationEncoder()
-    mean, share = isotropy(encoder, held(MAX_TEXTS + 1, 1))
-    assert mean.evidence.shape == (1, MAX_TEXTS // 2) and share.evidence.shape == (1, MAX_TEXTS, 2)
-    assert len(set(encoder.encoded)) == MAX_TEXTS
 
 
 def test_what_a_corpus_has_too_little_of() -> None:

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from torch.nn.functional import cross_entropy
 
 from turnwise.core.dialogue import Turn
-from turnwise.evaluation.datasets.dialogue_labels import ActionData, ActionExample, InferenceData, InferenceExample
+from turnwise.evaluation.datasets.dialogues import ActionData, ActionExample, InferenceData, InferenceExample
 from turnwise.evaluation.metrics import compute_per_run
 from turnwise.evaluation.tasks import probing
 from turnwise.evaluation.tasks.probing import (
@@ -134,12 +134,12 @@ def test_what_a_plane_cannot_tell_apart_takes_a_hidden_layer() -> None:
 
     def examples(count: int) -> ProbeData:
         points = random.normal(size=(count, 2)).astype(np.float32)
-        return ProbeData(points, (points[:, 0] * points[:, 1] > 0).astype(np.int64))
+        return points, (points[:, 0] * points[:, 1] > 0).astype(np.int64)
 
     train, valid, test = examples(600), examples(200), examples(200)
     probe = fit_probe(train, valid, 2, cross_entropy, accuracy, grid=FEW)
     assert probe.settings.hidden
-    assert (probe.logits(test.vectors).argmax(1) == test.targets).mean() > 0.85
+    assert (probe.logits(test[0]).argmax(1) == test[1]).mean() > 0.85
 
 
 def accuracy(logits: torch.Tensor, targets: torch.Tensor) -> float:
@@ -151,12 +151,10 @@ def test_the_point_is_chosen_by_validation() -> None:
     (train, classes), (valid, requests) = (arrays(split) for split in (inference_data().train, inference_data().valid))
     good, idle = SMALL[0], ProbeSettings(0, 0.0, 1e-9, 0.0)
     for grid in ((good, idle), (idle, good)):
-        probe = fit_probe(ProbeData(train, classes), ProbeData(valid, requests), 3, cross_entropy, accuracy, grid=grid)
+        probe = fit_probe((train, classes), (valid, requests), 3, cross_entropy, accuracy, grid=grid)
         assert probe.settings == good
         assert probe.score == pytest.approx((probe.logits(valid).argmax(1) == requests).mean())
-    level = fit_probe(
-        ProbeData(train, classes), ProbeData(valid, requests), 3, cross_entropy, lambda *_: 0.5, grid=(idle, good)
-    )
+    level = fit_probe((train, classes), (valid, requests), 3, cross_entropy, lambda *_: 0.5, grid=(idle, good))
     assert level.settings == idle
 
 
@@ -174,8 +172,8 @@ def test_so_many_steps_are_made_at_most(steps: int | None, made: int) -> None:
 
     grid = (ProbeSettings(0, 0.0, 1e-3, 0.0),)
     fit_probe(
-        ProbeData(train, classes),
-        ProbeData(valid, requests),
+        (train, classes),
+        (valid, requests),
         3,
         loss,
         lambda *_: float(next(better)),

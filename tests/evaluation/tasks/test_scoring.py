@@ -11,7 +11,6 @@ from sklearn.metrics import average_precision_score
 from turnwise.evaluation.tasks.scoring import (
     average_precision,
     correct_ranks,
-    precision_at_one,
     recall_at,
     reciprocal_rank,
     single_correct_ranks,
@@ -39,7 +38,6 @@ def test_without_ties_metrics_are_scikit_learns(scored: list[tuple[float, bool]]
     places = correct_ranks(scores, labels)
     assert average_precision(places) == pytest.approx(average_precision_score(labels, scores))
     ordered = labels[np.argsort(-scores)]
-    assert precision_at_one(places) == ordered[0]
     assert reciprocal_rank(places) == pytest.approx(1 / (1 + ordered.argmax()))
     for cutoff in (1, 2, 5):
         assert recall_at(places, cutoff) == pytest.approx(ordered[:cutoff].sum() / labels.sum())
@@ -62,7 +60,6 @@ def test_with_ties_metrics_are_those_of_the_worst_order(scored: list[tuple[float
 
     assert average_precision(places) == pytest.approx(min(precision(right) for right in allowed))
     assert reciprocal_rank(places) == pytest.approx(min(1 / right[0] for right in allowed))
-    assert precision_at_one(places) == min(right[0] == 1 for right in allowed)
     for cutoff in (1, 2, 5):
         assert recall_at(places, cutoff) == pytest.approx(
             min(sum(place <= cutoff for place in right) / len(right) for right in allowed)

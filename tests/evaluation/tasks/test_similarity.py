@@ -11,7 +11,7 @@ from tests.helpers.encoders import ConstantEncoder, RandomEncoder
 from turnwise.evaluation.datasets.retrieval import RetrievalData, RetrievalQuery
 from turnwise.evaluation.datasets.sentence_pairs import SimilarityData, SimilarityPair, Triplet, TripletData
 from turnwise.evaluation.metrics import compute_per_run
-from turnwise.evaluation.tasks.similarity import NLI_MAX_LENGTH, evaluate_nli, evaluate_retrieval, evaluate_similarity
+from turnwise.evaluation.tasks.responses import NLI_MAX_LENGTH, evaluate_nli, evaluate_retrieval, evaluate_similarity
 
 TEXTS = st.text("abcd", min_size=1, max_size=3)
 PAIRS = st.lists(
@@ -19,7 +19,7 @@ PAIRS = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(PAIRS)
 def test_correlations_equal_scipys(pairs: list[SimilarityPair]) -> None:
     encoder = RandomEncoder()

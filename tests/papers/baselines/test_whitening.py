@@ -9,7 +9,10 @@ from sklearn.decomposition import PCA
 
 from tests.helpers.vector_table import VectorTable
 from turnwise.core.errors import ModelError
-from turnwise.papers.baselines.whitening import WhiteningPostprocessor, encode_for_fitting, hash_arrays, normalise_rows
+from turnwise.papers.baselines.postprocessing import (
+    WhiteningPostprocessor,
+    encode_for_fitting,
+)
 
 
 def anisotropic(count: int, size: int, seed: int = 0) -> npt.NDArray[np.float64]:
@@ -85,14 +88,3 @@ def test_unsuitable_vectors_are_rejected() -> None:
         WhiteningPostprocessor(encoder, ["3", "3", "3"])
     with pytest.raises(ModelError, match="vector of text 1 is not finite"):
         encode_for_fitting(encoder, ["0", "50"])
-
-
-def test_zero_vectors_stay_zero() -> None:
-    vectors = np.array([[3, 4], [0, 0]], np.float32)
-    np.testing.assert_allclose(normalise_rows(vectors), [[0.6, 0.8], [0, 0]])
-
-
-def test_hash_depends_on_shapes_types_and_contents() -> None:
-    arrays = [np.zeros(4, np.float32), np.zeros((2, 2), np.float32), np.zeros(2, np.float64), np.ones(4, np.float32)]
-    assert len({hash_arrays(array) for array in arrays}) == 4
-    assert hash_arrays(arrays[1].T) == hash_arrays(arrays[1])

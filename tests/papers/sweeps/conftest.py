@@ -23,6 +23,12 @@ FIRST_STAGE: dict[str, Any] = {
 LoadVariants = Callable[..., Sweep]
 
 
+@pytest.fixture(scope="session")
+def world(sample_world: Callable[[int], Path]) -> Path:
+    """A small sample world."""
+    return sample_world(30)
+
+
 @pytest.fixture(scope="module")
 def no_curves() -> Iterator[None]:
     """Draw no curves: a sweep draws all of them anew after every point."""

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,6 @@ from turnwise.training.loop import train
 pytestmark = pytest.mark.usefixtures("few_bootstrap_samples")
 
 EPOCHS = ["steps=null", "epochs=2", "batch_size=100", "checkpoint_epochs=true"]
-
-
-@pytest.fixture(scope="module")
-def world(sample_world: Callable[[int], Path]) -> Path:
-    return sample_world(30)
 
 
 @pytest.fixture(scope="module")

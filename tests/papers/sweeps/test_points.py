@@ -20,11 +20,6 @@ EFFORT = Effort(seeds=1, steps=1)
 
 
 @pytest.fixture(scope="module")
-def world(sample_world: Callable[[int], Path]) -> Path:
-    return sample_world(30)
-
-
-@pytest.fixture(scope="module")
 def model(tiny_folder: Callable[[str], Path]) -> ModelUnderTest:
     return wrap_model(Encoder.load(tiny_folder("bert"), device="cpu"), "tiny")
 
@@ -49,18 +44,6 @@ def test_results_equal_those_of_evaluate(model: ModelUnderTest, world: Path, tmp
         assert not (tmp_path / results.suite / "cache").exists()
 
 
-@pytest.mark.full
-def test_protocols_shared_by_suites_run_once(model: ModelUnderTest, world: Path, tmp_path: Path) -> None:
-    def outcomes(*suites: str) -> set[str]:
-        folder = tmp_path / "+".join(suites)
-        EvaluationPlan(world, suites, effort=EFFORT).evaluate(model, folder)
-        return {path.name for path in (folder / "cache" / "outcomes").rglob("*.parquet")}
-
-    dse, diaeval = outcomes("dse"), outcomes("diaeval")
-    assert dse & diaeval  # response selection with histories
-    assert outcomes("dse", "diaeval") == dse | diaeval
-
-
 def test_datasets_and_fine_tuning_are_passed_on(model: ModelUnderTest, world: Path, tmp_path: Path) -> None:
     def settings(fine_tuning: bool) -> set[str]:
         plan = EvaluationPlan(world, tasks=("actions",), datasets=("sample",), fine_tuning=fine_tuning, effort=EFFORT)
@@ -82,10 +65,3 @@ def test_datasets_and_fine_tuning_are_passed_on(model: ModelUnderTest, world: Pa
 def test_unknown_suites_and_tasks_are_rejected(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match=message):
         EvaluationPlan(tmp_path, **arguments).check()
-
-
-def test_missing_data_folder_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for name in ("nowhere", "file"):
-        with pytest.raises(EvaluationError, match=f"{name} is not a folder: give one that holds data sets"):
-            EvaluationPlan(tmp_path / name, tasks=("nli",)).check()

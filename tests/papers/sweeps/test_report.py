@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from tests.helpers.svg import group, groups, marks, paths, texts
+from tests.helpers.svg import groups, marks, texts
 from tests.helpers.sweep_points import RESULT_KEYS, outcomes, point, results
 from turnwise.cli.output import show
 from turnwise.cli.train import metric_lines
@@ -246,20 +246,6 @@ def test_variants_are_lines_and_no_axis(tmp_path: Path) -> None:
     assert "Curves" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_untrained_model_is_a_dashed_line_at_its_value(tmp_path: Path) -> None:
-    """Its height is compared with the heights of the points, which are linear in their values."""
-    made = points()
-    write_experiment(made, AXES, tmp_path, "Sizes")
-    picture = curve(tmp_path, "diaeval-responses")
-    (((_, level), (_, same_level)),) = paths(group(picture, "level"))
-    assert level == same_level
-    values = [each.summaries["diaeval", "responses"].value for each in made[:5]]
-    heights = [y for _, y in points_of(picture)]
-    slope, start = np.polyfit(values[1:], heights, 1)
-    assert level == pytest.approx(slope * values[0] + start, abs=0.2)
-    assert slope < 0
-
-
 def test_axis_orders_names_and_scales_numbers(tmp_path: Path) -> None:
     for axis, values in {
         "pooling": ["mean", "cls", "max"],
@@ -276,13 +262,6 @@ def test_axis_orders_names_and_scales_numbers(tmp_path: Path) -> None:
             axis
         ]
         assert [text for text in texts(picture) if text in labels] == labels
-
-
-def test_axis_over_several_magnitudes_is_logarithmic(tmp_path: Path) -> None:
-    made = [point(str(rate), {"learning_rate": rate}, 0.5, seed) for seed, rate in enumerate([1e-6, 1e-5, 1e-4])]
-    write_experiment(made, ["learning_rate"], tmp_path, "Rates")
-    along = [x for x, _ in points_of(curve(tmp_path, "diaeval-actions"))]
-    assert (along[1] - along[0]) / (along[2] - along[0]) == pytest.approx(0.5, abs=0.01)
 
 
 def test_curves_of_single_tasks_have_distinct_file_names(tmp_path: Path) -> None:

@@ -52,11 +52,6 @@ def folders(first: Encoder, second: Encoder, tmp_path_factory: pytest.TempPathFa
     return folder / "before", folder / "after"
 
 
-@pytest.fixture(scope="module")
-def world(sample_world: Callable[[int], Path]) -> Path:
-    return sample_world(30)
-
-
 def written(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -195,22 +190,6 @@ def test_invalid_evaluations_are_rejected_before_soups_are_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_fine_tuning_is_optional(folders: tuple[Path, Path], world: Path, tmp_path: Path) -> None:
-    evaluate_soups(*folders, [0.5], EvaluationPlan(world, tasks=["actions"], effort=EFFORT), tmp_path)
-    assert "actions without fine-tuned actions: fine-tuning was not requested" in (tmp_path / "table.md").read_text(
-        "utf-8"
-    )
-    fine_tuned = EvaluationPlan(world, tasks=["actions"], fine_tuning=True, effort=EFFORT)
-    (point,) = evaluate_soups(*folders, [0.5], fine_tuned, tmp_path)
-    settings = {setting for summary in point.summaries.values() for _, setting, _ in summary.parts}
-    assert settings == {"frozen encoder, MLP", "10-shot fine-tuned", "20-shot fine-tuned"}
-
-
-def test_differences_refer_to_the_smallest_ratio(folders: tuple[Path, Path], world: Path, tmp_path: Path) -> None:
-    evaluate_soups(*folders, [0.9, 0.2], EvaluationPlan(world, tasks=["nli"]), tmp_path)
-    assert "## Differences to ratio 0.2\n" in (tmp_path / "table.md").read_text(encoding="utf-8")
-
-
 # ---- the command
 
 
@@ -243,15 +222,6 @@ def test_command_averages_rerankers(tiny_folder: Callable[[str], Path], tmp_path
     soup, average = (Reranker.load(tmp_path / name, device="cpu") for name in ("soup", "average"))
     np.testing.assert_array_equal(soup.score(context, candidates), average.score(context, candidates))
     assert 'Reranker.load("soup").score(' in (tmp_path / "soup" / "README.md").read_text(encoding="utf-8")
-
-
-def test_command_writes_several_models(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    shown = json.loads(run(*folders, "--ratio", "0.25,1", "--out", tmp_path, "--json"))
-    assert shown == [
-        {"ratio": 0.25, "model": str(tmp_path / "models" / "0.25")},
-        {"ratio": 1.0, "model": str(tmp_path / "models" / "1")},
-    ]
-    assert {path.name for path in tmp_path.iterdir()} == {"models"}
 
 
 def test_command_prints_results_by_ratio(folders: tuple[Path, Path], world: Path, tmp_path: Path) -> None:

@@ -106,15 +106,6 @@ def test_variants_with_equal_recipes_share_a_run(
     assert call_log.trained == []
 
 
-def test_only_selected_variants_are_trained(load_variants: LoadVariants, tmp_path: Path, call_log: CallLog) -> None:
-    variants: dict[str, Any] = {"own": {}, "other": {"recipe": "other"}, "bare": {"trained": False, "pooling": "cls"}}
-    points = run(load_variants(variants, given={"variants": ["bare"]}), tmp_path / "out", start=False)
-    assert [(point.name, point.folder, point.parameters) for point in points] == [("bare", None, {"variant": "bare"})]
-    assert call_log.trained == []
-    run(load_variants(variants), tmp_path / "out")
-    assert [set(each.objectives) for _, each in call_log.trained] == [{"dse"}, {"siamese"}]
-
-
 def test_recipes_with_equal_first_stages_share_it(recipes: Path, tmp_path: Path, call_log: CallLog) -> None:
     two = load_recipe(recipes / "two.yaml")
     assert two.first is not None
@@ -238,11 +229,10 @@ METHODS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def table(
-    load_variants: LoadVariants, sample_world: Callable[[int], Path], tmp_path_factory: pytest.TempPathFactory
+    load_variants: LoadVariants, world: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[SweepPoint], Path]:
     """A sweep of trained and evaluated models."""
     out = tmp_path_factory.mktemp("table") / "out"
-    world = sample_world(30)
     return (
         out,
         run_sweep(load_variants(METHODS, "two"), corpus(), evaluation(world), out),
@@ -278,15 +268,3 @@ def test_variants_equal_train_and_evaluate(
     assert content["axes"] == ["variant"]
     assert [point["folder"] for point in content["points"][:2]] == [None, None]
     assert "adapted, [CLS]: after its first stage, cls pooling" in content["remarks"]
-
-
-@pytest.mark.full
-def test_finished_variants_are_not_trained_again(
-    table: tuple[Path, list[SweepPoint], Path], load_variants: LoadVariants, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, points, world = table
-    before = (out / "results.json").read_text(encoding="utf-8")
-    monkeypatch.setattr(sweep_module, "train", lambda *_, **__: pytest.fail("trained again"))
-    again = run_sweep(load_variants(METHODS, "two"), corpus(), evaluation(world), out)
-    assert [point.name for point in again] == [point.name for point in points]
-    assert (out / "results.json").read_text(encoding="utf-8") == before

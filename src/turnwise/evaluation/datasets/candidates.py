@@ -21,7 +21,6 @@ from turnwise.corpus.readers.sentence_pairs import read_question_answers
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.store import is_store
 from turnwise.corpus.synthetic.sample import response_examples
-from turnwise.evaluation.datasets.conversations import ConversationData, conversation_datasets
 from turnwise.evaluation.datasets.dataset import (
     SPLITS,
     Dataset,
@@ -35,10 +34,13 @@ from turnwise.evaluation.datasets.dataset import (
     read_tsv,
     store_dataset,
 )
+from turnwise.evaluation.datasets.dialogues import ConversationData, conversation_datasets
 
 #: For sampling negatives: another seed makes another data set.
 SEED = 0
 
+#: A next turn to be found has more words.
+MINIMUM_WORDS = 5
 
 #: Contexts with candidate responses.
 CandidateData = SplitData[Candidates]
@@ -55,15 +57,10 @@ def candidates_from_store(
     context is what was said before it, and the negatives are such turns of other dialogues of the same split, none of
     them equal to it. In 'train' there are two candidates. Dialogues without a split are test data.
     """
-    splits = (
-        _sample_candidates(
-            (dialogue for dialogue in corpus if (dialogue.split or "test") == split),
-            seed,
-            candidates,
-            f"{name}, {split}",
-        )
-        for split in SPLITS
-    )
+    splits = []
+    for split in SPLITS:
+        dialogues = (dialogue for dialogue in corpus if (dialogue.split or "test") == split)
+        splits.append(_sample_candidates(dialogues, seed, candidates, f"{name}, {split}"))
     return CandidateData(name, *splits)
 
 
@@ -94,36 +91,31 @@ def next_turn_datasets(data: Path | None = None) -> dict[str, Dataset[CandidateD
     return {name: make(dataset) for name, dataset in conversation_datasets(data).items()}
 
 
-def next_turns(
-    data: ConversationData, history: int = 3, minimum_words: int = 5, candidates: int = 100, seed: int = SEED
-) -> CandidateData:
+def next_turns(data: ConversationData, history: int = 3, candidates: int = 100) -> CandidateData:
     """Make test examples of the next turn of a dialogue among next turns of other dialogues.
 
-    Each dialogue gives one example, drawn at random: a turn of more than `minimum_words` words, with up to `history`
+    Each dialogue gives one example, drawn at random: a turn of more than `MINIMUM_WORDS` words, with up to `history`
     turns before it as its context. Candidates are the next turns of as many consecutive dialogues; an incomplete last
     group is left out.
     """
-    random = Random(seed)
+    random = Random(SEED)
     drawn: list[tuple[tuple[str, ...], str]] = []
     for turns in data.dialogues:
         texts = [turn.text for turn in turns]
-        places = [place for place in range(1, len(texts)) if len(texts[place].split()) > minimum_words]
+        places = [place for place in range(1, len(texts)) if len(texts[place].split()) > MINIMUM_WORDS]
         if places:
             place = random.choice(places)
             drawn.append((tuple(texts[max(0, place - history) : place]), texts[place]))
     if len(drawn) < candidates:
         raise DatasetError(
-            f"{data.name} has {len(drawn)} dialogues with a turn of more than {minimum_words} words, too few for"
+            f"{data.name} has {len(drawn)} dialogues with a turn of more than {MINIMUM_WORDS} words, too few for"
             f" {candidates} candidates"
         )
     examples = []
     for first in range(0, len(drawn) - candidates + 1, candidates):
-        group = drawn[first : first + candidates]
-        responses = tuple(response for _, response in group)
-        examples += [
-            Candidates(context, responses, tuple(place == number for number in range(candidates)))
-            for place, (context, _) in enumerate(group)
-        ]
+        contexts, responses = zip(*drawn[first : first + candidates], strict=True)
+        flags = [tuple(place == number for number in range(candidates)) for place in range(candidates)]
+        examples += [Candidates(context, responses, labels) for context, labels in zip(contexts, flags, strict=True)]
     return CandidateData(data.name, test=tuple(examples))
 
 
@@ -131,12 +123,8 @@ def _sample_candidates(dialogues: Iterable[Dialogue], seed: int, candidates: int
     """Return the examples of one split, with negatives from the same split only."""
     try:
         return tuple(
-            Candidates(
-                example.context,
-                example.candidates,
-                tuple(index == example.positive for index in range(len(example.candidates))),
-            )
-            for example in response_examples(dialogues, seed, candidates)
+            Candidates(each.context, each.candidates, tuple(at == each.positive for at in range(len(each.candidates))))
+            for each in response_examples(dialogues, seed, candidates)
         )
     except ValueError as error:
         raise DatasetError(f"{where}: {error}; take fewer candidates, or more dialogues") from None

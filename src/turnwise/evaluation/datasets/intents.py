@@ -130,17 +130,26 @@ def private_datasets(data: Path) -> dict[str, Dataset[IntentData]]:
     for folder in sorted(path for path in (data / PRIVATE_FOLDER).glob("*") if path.is_dir()):
         if folder.name in _KNOWN_DATASETS:
             raise DatasetError(f"{folder} has the name of a public data set: rename it")
-        datasets[folder.name] = _private_dataset(folder)
+        files = ("train.csv", "valid.csv" if (folder / "valid.csv").is_file() else "", "test.csv")
+        datasets[folder.name] = Dataset(
+            folder.name,
+            f"{PRIVATE_FOLDER}/{folder.name}",
+            tuple(filter(None, files)),
+            partial(_read_private, files=files),
+            "",
+            "whoever made it: a private data set needs train.csv and test.csv",
+        )
     return datasets
+
+
+def _read_private(folder: Path, files: Sequence[str]) -> IntentData:
+    return _make_intent_data(folder.name, *_read_csv("intent", files, folder))
 
 
 def out_of_scope_datasets(data: Path | None = None) -> dict[str, Dataset[IntentData]]:
     """Return the intent data sets that have out-of-scope utterances."""
-    return {
-        name: dataset
-        for name, dataset in intent_datasets(data).items()
-        if name == "sample" or name.startswith("clinc150")
-    }
+    datasets = intent_datasets(data).items()
+    return {name: dataset for name, dataset in datasets if name == "sample" or name.startswith("clinc150")}
 
 
 def load_intents(name: str, data: Path) -> IntentData:
@@ -233,13 +242,11 @@ def _read_clinc150(form: str, folder: Path) -> list[_Split]:
 
     def refuse(rejection: Rejection) -> None:
         # the line is that of a whole list: the dialogue's id says which of its utterances is meant
-        reason = ": ".join(filter(None, (rejection.dialogue, rejection.reason)))
-        source.on_rejection(replace(rejection, reason=reason))
+        source.on_rejection(replace(rejection, reason=": ".join(filter(None, (rejection.dialogue, rejection.reason)))))
 
-    source_with_ids = replace(source, on_rejection=refuse)
     splits = [
         [IntentUtterance(row.text, OUT_OF_SCOPE if row.intent == "oos" else row.intent) for row in split]
-        for split in _read_corpus("clinc150", folder, source_with_ids, form=form)
+        for split in _read_corpus("clinc150", folder, replace(source, on_rejection=refuse), form=form)
     ]
     for name, rows in zip(SPLITS, splits, strict=True):
         if name != "valid" and not any(row.intent == OUT_OF_SCOPE for row in rows):
@@ -294,19 +301,18 @@ def _read_snips_file(path: Path, intent: str) -> _Split:
         with _located(path, f"entry {number}"):
             if not isinstance(entry, dict) or not isinstance(entry.get("data"), list):
                 raise ValueError("a record with 'data', the pieces of an utterance, is expected")
-            pieces = [_parse_snips_piece(part) for part in entry["data"]]
+            pieces = []
+            for part in entry["data"]:
+                match part:
+                    case {"text": str(words), "entity": str(slot)} if slot:
+                        pieces.append((words, slot))
+                    case {"text": str(words)} if "entity" not in part:
+                        pieces.append((words, ""))
+                    case _:
+                        raise ValueError(f"a piece has a 'text' and optionally an 'entity', unlike {part!r}")
             text = "".join(words for words, _ in pieces).strip()
             rows.append(IntentUtterance(text, intent, parse_slots(pieces, text)))
     return rows
-
-
-def _parse_snips_piece(part: Any) -> tuple[str, str]:
-    match part:
-        case {"text": str(words), "entity": str(slot)} if slot:
-            return words, slot
-        case {"text": str(words)} if "entity" not in part:
-            return words, ""
-    raise ValueError(f"a piece has a 'text' and optionally an 'entity', unlike {part!r}")
 
 
 @contextmanager
@@ -372,15 +378,3 @@ _READERS: dict[str, Callable[[Path], list[_Split]]] = {
 
 
 _KNOWN_DATASETS = known_datasets("intents", _make_intent_data, _READERS)
-
-
-def _private_dataset(folder: Path) -> Dataset[IntentData]:
-    files = ("train.csv", "valid.csv" if (folder / "valid.csv").is_file() else "", "test.csv")
-    return Dataset(
-        folder.name,
-        f"{PRIVATE_FOLDER}/{folder.name}",
-        tuple(file for file in files if file),
-        lambda path: _make_intent_data(folder.name, *_read_csv("intent", files, path)),
-        "",
-        "whoever made it: a private data set needs train.csv and test.csv",
-    )

@@ -8,16 +8,16 @@ several labels is taken to be inconsistent here.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.dialogue import Dialogue, Turn
+from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.imports import explain_missing_packages
 from turnwise.corpus.storage.corpus import read_corpus
@@ -87,8 +87,9 @@ def labelled_turns(
         if split is not None and dialogue.split != split:
             continue
         for turn in dialogue.turns:
-            name = _label(turn, label)
-            if name is None or (speaker is not None and turn.speaker != speaker):
+            acts = sorted({act.partition("(")[0] for act in turn.acts})
+            name = turn.intent if label == "intent" else "+".join(acts)
+            if not name or speaker not in (None, turn.speaker):
                 continue
             text = " ".join(turn.text.casefold().split())
             seen = by_text.setdefault(text, LabelledTurn(turn.text, name))
@@ -101,12 +102,6 @@ def labelled_turns(
             f"no turn{where} has a unique {label}: choose another label ('intent', 'acts'), speaker or split"
         )
     return turns
-
-
-def _label(turn: Turn, label: Label) -> str | None:
-    if label == "intent":
-        return turn.intent or None
-    return "+".join(sorted({act.partition("(")[0] for act in turn.acts})) or None
 
 
 def build_retrieval(
@@ -129,7 +124,10 @@ def build_retrieval(
     if len({turn.label for turn in turns}) < 2:
         raise CorpusError(f"{name}: {len(turns)} turns with fewer than two labels: retrieval cannot be built")
     words = [split_words(turn.text) for turn in turns]
-    index = _bm25_index(words)
+    with explain_missing_packages():
+        import bm25s
+    index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
+    index.index(words, show_progress=False)
     order = np.arange(len(turns)) if queries is None else np.random.default_rng(seed).permutation(len(turns))
     made: dict[int, RetrievalQuery] = {}
     for number in order.tolist():
@@ -151,14 +149,6 @@ def build_retrieval(
     return RetrievalData(name, test=tuple(made[number] for number in sorted(made)))
 
 
-def _bm25_index(texts: list[list[str]]) -> Any:
-    with explain_missing_packages():
-        import bm25s
-    index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
-    index.index(texts, show_progress=False)
-    return index
-
-
 def _highest(scores: npt.NDArray[np.float32], count: int) -> list[int]:
     """Return the indices of the highest scores above zero, best first, ties in their order."""
     least = np.partition(scores, -count)[-count] if count < len(scores) else 0.0
@@ -170,27 +160,25 @@ def _highest(scores: npt.NDArray[np.float32], count: int) -> list[int]:
 # ---- the data sets
 
 
-def _read_queries(path: Path) -> tuple[RetrievalQuery, ...]:
+def _read_queries(folder: Path) -> list[tuple[RetrievalQuery, ...]]:
     """Read lines `id, text, topic, ids of positives, ids of negatives`; a text without either is a candidate only."""
+    return [(), *(tuple(_read_file(folder / split / "select.txt")) for split in ("dev", "test"))]
+
+
+def _read_file(path: Path) -> Iterator[RetrievalQuery]:
     source = open_strict(path)
     rows: dict[str, tuple[int, list[str]]] = {}
     for number, fields in read_tsv(source, path, 5):
         if fields[0] in rows:
             source.reject(path, number, "dialogue", f"the id {fields[0]!r} occurs twice")
         rows[fields[0]] = number, fields
-    queries = []
     for number, (_, text, _, *lists) in rows.values():
         with source.guard(path, number):
             positives, negatives = (
                 tuple(parse_text(rows[key][1][1]) for key in keys.split(",") if key) for keys in lists[:2]
             )
             if positives and negatives:
-                queries.append(RetrievalQuery(parse_text(text), positives, negatives))
-    return tuple(queries)
-
-
-def _read_dialoguecse(folder: Path) -> list[tuple[RetrievalQuery, ...]]:
-    return [(), *(_read_queries(folder / split / "select.txt") for split in ("dev", "test"))]
+                yield RetrievalQuery(parse_text(text), positives, negatives)
 
 
 def _read_corpus(folder: Path, name: str) -> list[tuple[RetrievalQuery, ...]]:
@@ -208,7 +196,7 @@ _KNOWN_DATASETS: dict[str, Dataset[RetrievalData]] = known_datasets(
     "retrieval",
     RetrievalData,
     {
-        name: partial(_read_corpus, name=name) if "turns" in description else _read_dialoguecse
+        name: partial(_read_corpus, name=name) if "turns" in description else _read_queries
         for name, description in dataset_descriptions()["retrieval"].items()
     },
 )

@@ -38,32 +38,31 @@ class SimilarityPair:
 
 SimilarityData = SplitData[SimilarityPair]
 
-_PairSplits = list[tuple[SimilarityPair, ...]]
 
-
-def _read_pairs(path: Path, columns: tuple[int, int, int], header: bool = False) -> Iterator[SimilarityPair]:
-    """Yield the pairs of a TSV file with score, first and second text in these columns; a score may be empty."""
+def _read_pairs(path: Path, columns: tuple[int, int, int], header: bool = False) -> tuple[SimilarityPair, ...]:
+    """Return the pairs of a TSV file with score, first and second text in these columns; a score may be empty."""
     source = open_strict(path)
     score, first, second = columns
+    pairs = []
     for number, fields in read_tsv(source, path, max(columns) + 1):
-        if fields[score] == "" or (header and number == 1):
-            continue
-        with source.guard(path, number):
-            yield SimilarityPair(parse_text(fields[first]), parse_text(fields[second]), float(fields[score]))
+        if fields[score] and not (header and number == 1):
+            with source.guard(path, number):
+                texts = parse_text(fields[first]), parse_text(fields[second])
+                pairs.append(SimilarityPair(*texts, float(fields[score])))
+    return tuple(pairs)
 
 
 def _read_valid_and_test(
     folder: Path, names: tuple[str, str], columns: tuple[int, int, int], header: bool = False
-) -> _PairSplits:
-    return [(), *(tuple(_read_pairs(folder / name, columns, header)) for name in names)]
+) -> list[tuple[SimilarityPair, ...]]:
+    return [(), *(_read_pairs(folder / name, columns, header) for name in names)]
 
 
-def _read_semeval(folder: Path) -> _PairSplits:
-    paths = sorted(folder.glob("*.test.tsv"))
-    return [(), (), tuple(pair for path in paths for pair in _read_pairs(path, (0, 1, 2)))]
+def _read_semeval(folder: Path) -> list[tuple[SimilarityPair, ...]]:
+    return [(), (), tuple(pair for path in sorted(folder.glob("*.test.tsv")) for pair in _read_pairs(path, (0, 1, 2)))]
 
 
-def _read_sample_pairs(folder: Path) -> _PairSplits:
+def _read_sample_pairs(folder: Path) -> list[tuple[SimilarityPair, ...]]:
     def pair(record: Any) -> SimilarityPair:
         return SimilarityPair(parse_text(record["first"]), parse_text(record["second"]), float(record["score"]))
 
@@ -137,19 +136,16 @@ def _read_mnli(folder: Path) -> Iterator[tuple[str, str, str]]:
         yield from read_json_lines(folder, name, parse_pair)
 
 
-def _read_sample_triplets(folder: Path) -> Iterator[Triplet]:
-    def parse_triplet(record: Any) -> Triplet:
-        return Triplet(*(parse_text(record[field]) for field in ("anchor", "entailment", "contradiction")))
-
-    return read_json_lines(folder, "test.jsonl", parse_triplet)
-
-
 TRIPLET_DATASETS: dict[str, Dataset[TripletData]] = known_datasets(
     "triplets",
     lambda name, *triplets: TripletData(name, test=triplets),
     {
         "snli": lambda folder: _make_triplets(_read_snli(folder)),
         "mnli": lambda folder: _make_triplets(_read_mnli(folder)),
-        "sample": _read_sample_triplets,
+        "sample": lambda folder: read_json_lines(
+            folder,
+            "test.jsonl",
+            lambda record: Triplet(*(parse_text(record[key]) for key in ("anchor", "entailment", "contradiction"))),
+        ),
     },
 )

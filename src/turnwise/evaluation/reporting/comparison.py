@@ -78,21 +78,14 @@ def compare(*folders: Path, all_pairs: bool = False, progress: Progress = silent
     tests = [test for pair in pairs for test in _paired_tests(*pair)]
     # enough samples for the smallest possible p-value to stay significant after the correction
     count = max(BOOTSTRAP_SAMPLES, 2 * ceil(2 * sum(bool(test.keys) for test in tests) / SIGNIFICANCE_LEVEL))
-    _draw_samples(tests, count, progress)
-    comparisons = [test.run() for test in tests]
-    corrected = iter(holm([comparison.p for comparison in comparisons if comparison.p is not None]))
-    return [each if each.p is None else _with_verdict(each, next(corrected)) for each in comparisons]
-
-
-def _draw_samples(tests: "Sequence[_PairedTest]", count: int, progress: Progress) -> None:
-    """Fill in the bootstrap samples of all metrics that tests compare; the metrics of a data set share resamples."""
-    needed = {
-        (id(folder), key): (folder, key) for test in tests for folder in (test.base, test.other) for key in test.keys
-    }
+    needed = {(id(each), key): (each, key) for test in tests for each in (test.base, test.other) for key in test.keys}
     metrics = list(needed.values())
     samples = bootstrap_outcomes([folder.outcomes[key] for folder, key in metrics], count, progress)
     for (folder, key), values in zip(metrics, samples, strict=True):
         folder.samples[key] = values
+    comparisons = [test.run() for test in tests]
+    corrected = iter(holm([comparison.p for comparison in comparisons if comparison.p is not None]))
+    return [each if each.p is None else _with_verdict(each, next(corrected)) for each in comparisons]
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
@@ -182,24 +175,20 @@ class _PairedTest:
 
 def _paired_tests(base: _ResultFolder, other: _ResultFolder) -> Iterator[_PairedTest]:
     """Yield the comparisons of single metrics, then those of their means."""
-    comparable = []
+    comparable: list[MetricKey] = []
     for key in base.outcomes | other.outcomes:
         first, second = (folder.mean([key]) if key in folder.outcomes else None for folder in (base, other))
         reason = _why_not_comparable(base, other, key)
+        comparable += [] if reason else [key]
         comparison = Comparison(base.name, other.name, *key, first, second, reason=reason)
-        if not comparison.reason:
-            comparable.append(key)
-        yield _PairedTest(comparison, base, other, () if comparison.reason else (key,))
+        yield _PairedTest(comparison, base, other, () if reason else (key,))
     for keys in base.summaries(comparable):
-        values = base.mean(keys), other.mean(keys)
-        yield _PairedTest(Comparison(base.name, other.name, *_name_mean(keys), *values), base, other, keys)
-
-
-def _name_mean(keys: Sequence[MetricKey]) -> MetricKey:
-    """Return the task, data set, setting and metric of a mean; where it is over several of them, their names."""
-    tasks, datasets, settings, metrics = (list(dict.fromkeys(names)) for names in zip(*keys, strict=True))
-    dataset, metric = (names[0] if len(names) == 1 else f"mean of {', '.join(names)}" for names in (datasets, metrics))
-    return ", ".join(tasks), dataset, " and ".join(settings), metric
+        # a mean over several data sets or metrics has the names of all of them
+        tasks, datasets, settings, metrics = (list(dict.fromkeys(names)) for names in zip(*keys, strict=True))
+        dataset, metric = (each[0] if len(each) == 1 else f"mean of {', '.join(each)}" for each in (datasets, metrics))
+        names = ", ".join(tasks), dataset, " and ".join(settings), metric
+        comparison = Comparison(base.name, other.name, *names, base.mean(keys), other.mean(keys))
+        yield _PairedTest(comparison, base, other, keys)
 
 
 def _why_not_comparable(base: _ResultFolder, other: _ResultFolder, key: MetricKey) -> str:
@@ -247,22 +236,23 @@ def _sentence(comparisons: Sequence[Comparison], corrected: int) -> str:
 
 def _table(comparisons: Sequence[Comparison]) -> str:
     names = ("task", "data set", "setting", "metric", "base", "this", "difference", "95% interval", "p", "corrected p")
-    body = [_line(comparison) for comparison in comparisons if comparison.difference is not None]
+    body = []
+    for each in comparisons:
+        if each.difference is None:
+            continue
+        digits = decimals_for(each.first, each.second)
+        low, high = (format_number(value, digits) for value in (each.low, each.high))
+        body.append(
+            [
+                *map(escape_markdown, (each.task, each.dataset, each.setting, each.metric)),
+                *(format_number(value, digits) for value in (each.first, each.second)),
+                format_difference(each.difference, digits),
+                f"{low} to {high}",
+                *(format_number(value, 4) for value in (each.p, each.corrected)),
+                f"**{each.verdict}**" if each.verdict in ("better", "worse") else each.verdict,
+            ]
+        )
     return markdown_table((*names, "verdict"), body, "llllrrrrrrl") if body else ""
-
-
-def _line(comparison: Comparison) -> list[str]:
-    digits = decimals_for(comparison.first, comparison.second)
-    low, high = (format_number(value, digits) for value in (comparison.low, comparison.high))
-    verdict = comparison.verdict
-    return [
-        *map(escape_markdown, (comparison.task, comparison.dataset, comparison.setting, comparison.metric)),
-        *(format_number(value, digits) for value in (comparison.first, comparison.second)),
-        format_difference(comparison.difference or 0.0, digits),
-        f"{low} to {high}",
-        *(format_number(value, 4) for value in (comparison.p, comparison.corrected)),
-        f"**{verdict}**" if verdict in ("better", "worse") else verdict,
-    ]
 
 
 def _not_comparable(comparisons: Sequence[Comparison]) -> str:

@@ -11,9 +11,9 @@ A re-ranker answers with the heads it has. An encoder only answers the first, wi
 with its neighbours. Each metric comes with its chance level. Ties never favour the model. Metrics are fractions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ HEADS = ("deletion", "insertion", "search")
 
 _Texts = tuple[str, ...]
 _Scores = Sequence[float] | npt.NDArray[np.floating]
+_Metric = tuple[str, str, list[float]]  # setting, metric, and the value of each question
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,37 +66,21 @@ class CoherenceQuestion:
 
 
 def coherence(
-    model: SupportsEncode | Reranker,
-    examples: Sequence[Candidates],
-    dataset: str,
-    *,
-    seed: int = 0,
-    progress: Progress = silent,
+    model: SupportsEncode | Reranker, examples: Sequence[Candidates], dataset: str, *, progress: Progress = silent
 ) -> list[Outcome]:
     """Compute the accuracies of misfit, place and predecessor, the metrics of the order, and their chance levels.
 
     The dialogues are the contexts of the examples, each with its first correct candidate.
     """
-    questions = sample_questions(complete_dialogues(examples), seed)
+    questions = sample_questions(complete_dialogues(examples))
     if not questions:
         raise DatasetError(
             f"{dataset} has no dialogue of two turns or more, and another one whose turns could be put in it"
         )
-    heads = coherence_heads(model)
-    if not heads:
-        scores = _dissimilarities(cast(SupportsEncode, model), questions)
-        return _misfit_outcomes(dataset, "cosine", questions, scores)
-    reranker = cast(Reranker, model)
-    outcomes: list[Outcome] = []
-    if "deletion" in heads:
-        results = out_of_place_scores(reranker, [question.with_foreign for question in questions], progress=progress)
-        outcomes += _misfit_outcomes(dataset, "re-ranker", questions, [each.scores for each in results])
-    if "insertion" in heads:
-        outcomes += _evaluate_placement(dataset, reranker, questions, progress)
-        outcomes += _evaluate_order(dataset, reranker, questions, progress)
-    if "search" in heads:
-        outcomes += _evaluate_predecessor(dataset, reranker, questions, progress)
-    return outcomes
+    return [
+        Outcome("coherence", dataset, setting, metric, np.array([values]), scale=1.0)
+        for setting, metric, values in _answer(model, questions, progress)
+    ]
 
 
 def coherence_heads(model: Any) -> tuple[str, ...]:
@@ -143,11 +128,40 @@ def sample_questions(dialogues: Sequence[_Texts], seed: int = 0, window: int = W
 # ---- answers
 
 
-def _misfit_outcomes(
-    dataset: str, model: str, questions: Sequence[CoherenceQuestion], scores: Sequence[_Scores]
-) -> list[Outcome]:
-    correct = [_is_correct(each, {question.inserted_at}) for question, each in zip(questions, scores, strict=True)]
-    return _with_chance(dataset, f"misfit, {model}", "accuracy", correct, [1 / len(each) for each in scores])
+def _answer(model: Any, questions: Sequence[CoherenceQuestion], progress: Progress) -> Iterator[_Metric]:
+    """Yield the metrics of the questions that a model can answer."""
+    heads = coherence_heads(model)
+    if not heads:
+        yield from _accuracy("misfit, cosine", _dissimilarities(model, questions), [{q.inserted_at} for q in questions])
+    if "deletion" in heads:
+        results = out_of_place_scores(model, [question.with_foreign for question in questions], progress=progress)
+        scores = [each.scores for each in results]
+        yield from _accuracy("misfit, re-ranker", scores, [{question.inserted_at} for question in questions])
+    if "insertion" in heads:
+        inputs = [(question.without_removed, question.turns[question.removed]) for question in questions]
+        scores = [each.scores for each in placement_scores(model, inputs, progress=progress)]
+        yield from _accuracy("place, re-ranker", scores, [_correct_gaps(question) for question in questions])
+        # `predict_orders` ignores the order of its input, so turns need no shuffling
+        orders = predict_orders(model, [question.turns for question in questions], progress=progress)
+        ranks = [_true_positions(each.turns, order.indices) for each, order in zip(questions, orders, strict=True)]
+        yield "order, re-ranker", "adjacent pairs", [float((np.diff(each) == 1).mean()) for each in ranks]
+        yield "order, re-ranker", CHANCE, [1 / len(each) for each in ranks]
+        yield "order, re-ranker", "Kendall's τ", [_kendall_tau(each) for each in ranks]
+    chosen = [question for question in questions if len(question.shuffled) > 1]
+    if "search" in heads and chosen:
+        targets = [(question.shuffled, question.turns[-1]) for question in chosen]
+        places = [{at for at, turn in enumerate(each.shuffled) if turn == each.turns[-2]} for each in chosen]
+        yield from _accuracy("predecessor, re-ranker", predecessor_scores(model, targets, progress=progress), places)
+
+
+def _accuracy(setting: str, scores: Sequence[_Scores], correct: Sequence[set[int]]) -> Iterator[_Metric]:
+    """Yield how often a correct index scores higher than all wrong ones (or all are correct), and the chance of it."""
+    values = []
+    for each, places in zip(map(np.asarray, scores), correct, strict=True):
+        flags = np.isin(np.arange(len(each)), list(places))
+        values.append(float(flags.all() or each[flags].max() > each[~flags].max()))
+    yield setting, "accuracy", values
+    yield setting, CHANCE, [len(places) / len(each) for each, places in zip(scores, correct, strict=True)]
 
 
 def _dissimilarities(encoder: SupportsEncode, questions: Sequence[CoherenceQuestion]) -> list[_Scores]:
@@ -159,55 +173,16 @@ def _dissimilarities(encoder: SupportsEncode, questions: Sequence[CoherenceQuest
     for window in np.split(vectors, ends[:-1]):
         turns = window.astype(np.float64)
         cosines = (turns[1:] * turns[:-1]).sum(1)
-        sums = np.append(cosines, 0) + np.append(0, cosines)
         neighbours = np.full(len(turns), 2)
         neighbours[[0, -1]] = 1
-        scores.append(-sums / neighbours)
+        scores.append(-(np.append(cosines, 0) + np.append(0, cosines)) / neighbours)
     return scores
-
-
-def _evaluate_placement(
-    dataset: str, reranker: Reranker, questions: Sequence[CoherenceQuestion], progress: Progress
-) -> list[Outcome]:
-    inputs = [(question.without_removed, question.turns[question.removed]) for question in questions]
-    results = placement_scores(reranker, inputs, progress=progress)
-    gaps = [_correct_gaps(question) for question in questions]
-    correct = [_is_correct(each.scores, right) for each, right in zip(results, gaps, strict=True)]
-    chances = [len(right) / len(question.turns) for question, right in zip(questions, gaps, strict=True)]
-    return _with_chance(dataset, "place, re-ranker", "accuracy", correct, chances)
 
 
 def _correct_gaps(question: CoherenceQuestion) -> set[int]:
     """Return where the removed turn restores the window: more than one gap if a turn repeats its neighbour."""
     removed, rest = question.turns[question.removed], question.without_removed
     return {gap for gap in range(len(question.turns)) if (*rest[:gap], removed, *rest[gap:]) == question.turns}
-
-
-def _evaluate_predecessor(
-    dataset: str, reranker: Reranker, questions: Sequence[CoherenceQuestion], progress: Progress
-) -> list[Outcome]:
-    """Evaluate windows with at least two candidates; no outcome without such windows."""
-    chosen = [question for question in questions if len(question.shuffled) > 1]
-    if not chosen:
-        return []
-    inputs = [(question.shuffled, question.turns[-1]) for question in chosen]
-    scores = predecessor_scores(reranker, inputs, progress=progress)
-    places = [{at for at, turn in enumerate(question.shuffled) if turn == question.turns[-2]} for question in chosen]
-    correct = [_is_correct(*each) for each in zip(scores, places, strict=True)]
-    chances = [len(each) / len(question.shuffled) for question, each in zip(chosen, places, strict=True)]
-    return _with_chance(dataset, "predecessor, re-ranker", "accuracy", correct, chances)
-
-
-def _evaluate_order(
-    dataset: str, reranker: Reranker, questions: Sequence[CoherenceQuestion], progress: Progress
-) -> list[Outcome]:
-    """Evaluate the predicted orders; `predict_orders` ignores the order of its input, so turns need no shuffling."""
-    orders = predict_orders(reranker, [question.turns for question in questions], progress=progress)
-    ranks = [_true_positions(question.turns, each.indices) for question, each in zip(questions, orders, strict=True)]
-    adjacent = [float((np.diff(each) == 1).mean()) for each in ranks]
-    chances = [1 / len(each) for each in ranks]
-    outcomes = _with_chance(dataset, "order, re-ranker", "adjacent pairs", adjacent, chances)
-    return [*outcomes, _outcome(dataset, "order, re-ranker", "Kendall's τ", [_kendall_tau(each) for each in ranks])]
 
 
 def _true_positions(turns: _Texts, indices: Sequence[int]) -> npt.NDArray[np.int64]:
@@ -222,18 +197,3 @@ def _kendall_tau(ranks: npt.NDArray[np.int64]) -> float:
     """Return the proportion of concordant pairs minus that of discordant ones."""
     first, second = np.triu_indices(len(ranks), 1)
     return float(np.sign(ranks[second] - ranks[first]).mean())
-
-
-def _is_correct(scores: _Scores, correct: set[int]) -> float:
-    """Return whether a correct index scores higher than all wrong ones, or all are correct."""
-    values = np.asarray(scores)
-    flags = np.isin(np.arange(len(values)), list(correct))
-    return float(flags.all() or values[flags].max() > values[~flags].max())
-
-
-def _with_chance(dataset: str, setting: str, metric: str, values: list[float], chances: list[float]) -> list[Outcome]:
-    return [_outcome(dataset, setting, metric, values), _outcome(dataset, setting, CHANCE, chances)]
-
-
-def _outcome(dataset: str, setting: str, metric: str, values: list[float]) -> Outcome:
-    return Outcome("coherence", dataset, setting, metric, np.array([values]), scale=1.0)

@@ -121,8 +121,6 @@ def choose_template_weight(
     split hold out a tenth of their training set. The source of templates is as the folder says if it is None; the
     detector is a store with detected slots (`turnwise corpus detect`), whose detector the model is to keep.
     """
-    if not datasets:
-        raise ModelError("λ is chosen on the validation utterances of a data set: name one, or give λ")
     compression_folder = Path(folder) / COMPRESSION
     compression = _load_compression(compression_folder, None, source, detector)
     source = compression.source
@@ -150,7 +148,6 @@ def choose_template_weight(
 
 def set_compression(
     folder: Path | str,
-    *,
     template_weight: float | None = None,
     source: TemplateSource | None = None,
     detector: Path | str | None = None,

@@ -10,7 +10,7 @@ with SimCLR's loss. Dropout on attention weights, which the paper does not menti
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from turnwise.core.dialogue import response_turns
 from turnwise.core.errors import DatasetError
 from turnwise.core.progress import Progress, silent
 from turnwise.evaluation.datasets.candidates import QuestionData
-from turnwise.evaluation.datasets.dialogue_labels import ActionData
+from turnwise.evaluation.datasets.dialogues import ActionData
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.intents import number_intents, sample_few_shot
@@ -83,7 +83,7 @@ def fine_tuned_intents(
         for seed in range(seeds):
             progress(f"fine-tuning on {data.name}", number * seeds + seed, len(shots) * seeds)
             rows = _sample_rows(labels, count, seed, data.name)
-            head = tuner.fit_classifier(tokens, targets, rows, cross_entropy, accuracy, classes.max() + 1, seed)
+            head = tuner.fit_classifier(tokens, targets, rows, classes.max() + 1, seed)
             correct[seed] = compute_outputs(tuner.encoder, head, test).argmax(1).cpu().numpy() == truth
         outcomes.append(Outcome("intents", data.name, f"{count}-shot fine-tuned", "accuracy", correct))
     return outcomes
@@ -157,14 +157,13 @@ def fine_tuned_actions(
     train_tokens, test_tokens = (tuner.tokenise([example.turns for example in split]) for split in (train, test))
     targets = torch.from_numpy(binarise_labels(train_actions, data.actions)).to(tuner.device, torch.float32)
     truth = binarise_labels([example.actions for example in test], data.actions)
-    loss = binary_cross_entropy_with_logits
     outcomes = []
     for number, count in enumerate(shots):
         predicted = np.empty((seeds, *truth.shape), np.bool_)
         for seed in range(seeds):
             progress(f"fine-tuning on {data.name}", number * seeds + seed, len(shots) * seeds)
             rows = _sample_rows(train_actions, count, seed, data.name)
-            head = tuner.fit_classifier(train_tokens, targets, rows, loss, _mean_f1, truth.shape[1], seed)
+            head = tuner.fit_classifier(train_tokens, targets, rows, truth.shape[1], seed)
             predicted[seed] = (compute_outputs(tuner.encoder, head, test_tokens) > 0).cpu().numpy()
         outcomes += f1_outcomes("actions", data.name, f"{count}-shot fine-tuned", predicted, truth)
     return outcomes
@@ -190,28 +189,27 @@ class _FineTuner:
         return self.encoder.tokenise(inputs, self._settings.max_length)
 
     def fit_classifier(
-        self,
-        tokens: Sequence[Tokens],
-        targets: torch.Tensor,
-        rows: tuple[Rows, Rows],
-        loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-        score: Callable[[torch.Tensor, torch.Tensor], float],
-        size: int,
-        seed: int,
+        self, tokens: Sequence[Tokens], targets: torch.Tensor, rows: tuple[Rows, Rows], size: int, seed: int
     ) -> nn.Module:
-        """Fit the encoder and a linear layer, which is returned, to the training rows, validated on the others."""
+        """Fit the encoder and a linear layer, which is returned, to the training rows, validated on the others.
+
+        Targets are classes, or flags of several labels.
+        """
         support, validation = rows
+        flags = targets.is_floating_point()
         head = linear_head(self.encoder.hidden, size, self._settings.dropout, seed).to(self.device)
-        support_targets, validation_targets = targets[support], targets[validation]
         held_out = [tokens[row] for row in validation]
 
-        def batch_loss(outputs: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
-            return loss(outputs[0], support_targets[batch])
+        def loss(outputs: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+            compute = binary_cross_entropy_with_logits if flags else cross_entropy
+            return compute(outputs[0], targets[support][batch])
 
         def validate(encoder: TrainableEncoder, head: nn.Module) -> float:
-            return score(compute_outputs(encoder, head, held_out), validation_targets)
+            logits = compute_outputs(encoder, head, held_out)
+            scores = logit_f1_scores(logits, targets[validation]) if flags else accuracy(logits, targets[validation])
+            return float(np.mean(scores))
 
-        self._fit(head, [(tokens[row],) for row in support], batch_loss, validate, seed)
+        self._fit(head, [(tokens[row],) for row in support], loss, validate, seed)
         return head
 
     def fit_pairs(
@@ -220,14 +218,14 @@ class _FineTuner:
         """Fit the encoder to pairs with SimCLR's loss, validated by ranking among as many answers as there are."""
         candidates = min(candidates, len({answer for _, answer in validation}))
 
-        def batch_loss(outputs: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
-            return simclr(outputs[0], outputs[1], TEMPERATURE)
-
         def validate(encoder: TrainableEncoder, head: nn.Module) -> float:
             outcomes = rank_answers(encoder, validation, "validation", candidates=candidates)
             return float(np.mean([outcome.evidence.mean() for outcome in outcomes]))
 
-        self._fit(nn.Identity(), examples, batch_loss, validate, seed)
+        def loss(outputs: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+            return simclr(outputs[0], outputs[1], TEMPERATURE)
+
+        self._fit(nn.Identity(), examples, loss, validate, seed)
 
     def _fit(
         self, head: nn.Module, examples: Sequence[Sequence[Tokens]], loss: BatchLoss, score: ValidationScore, seed: int
@@ -244,7 +242,3 @@ def _sample_rows(labels: Sequence[str | Sequence[str]], shots: int, seed: int, d
             f"{dataset} has no label with two training examples: nothing is left to validate fine-tuning with"
         )
     return rows
-
-
-def _mean_f1(logits: torch.Tensor, targets: torch.Tensor) -> float:
-    return float(np.mean(logit_f1_scores(logits, targets)))

@@ -14,8 +14,8 @@ without rounding errors, and texts without a vector (of unknown words only) lie 
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, zip_longest
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from turnwise.core.dialogue import Turn
 from turnwise.core.errors import DatasetError
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode
-from turnwise.evaluation.datasets.conversations import ConversationData
+from turnwise.evaluation.datasets.dialogues import ConversationData
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.intents import encode_examples
@@ -89,24 +89,20 @@ def geometry(encoder: SupportsEncode, data: IntentData) -> list[Outcome]:
 # ---- isotropy of conversations
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredContext:
+class AnsweredContext(NamedTuple):
     """What was said before an answer, newest turn last."""
 
     turns: tuple[Turn, ...]
-    #: The texts of the turns, and that of the next turn, normalised for comparison.
-    texts: tuple[str, ...]
-    answer: str
+    texts: tuple[str, ...]  # those of the turns, normalised for comparison
+    answer: str  # the text of the next turn, normalised
     dialogue: int  # the index of the dialogue
 
 
-def isotropy(
-    encoder: SupportsEncode,
-    data: ConversationData,
-    *,
-    windows: Sequence[int] = WINDOWS,
-    seed: int = 0,
-) -> list[Outcome]:
+#: Two contexts with the same next turn.
+_Pair = tuple[AnsweredContext, AnsweredContext]
+
+
+def isotropy(encoder: SupportsEncode, data: ConversationData, *, seed: int = 0) -> list[Outcome]:
     """Measure the isotropy of utterances and contexts, and the distances of contexts that share a frequent answer.
 
     - 'mean cosine of random pairs' (lower is better): each text is in one pair, so that pairs are independent and the
@@ -130,7 +126,7 @@ def isotropy(
         )
     outcomes = list(_measure(encoder, data.name, "utterances", _sample(utterances, seed), []))
     frequent = frequent_answers(context.answer for context in find_contexts(data.dialogues, 1))
-    for window in windows:
+    for window in WINDOWS:
         contexts = find_contexts(data.dialogues, window)
         texts = _distinct((context.texts, context.turns) for context in contexts)
         if len(texts) >= MIN_TEXTS:
@@ -162,9 +158,7 @@ def frequent_answers(answers: Iterable[str]) -> list[str]:
     return [answer for answer, count in counts[:most] if count >= FREQUENT_OCCURRENCES]
 
 
-def pairs_sharing_answers(
-    contexts: Sequence[AnsweredContext], frequent: Sequence[str], seed: int = 0
-) -> list[tuple[AnsweredContext, AnsweredContext]]:
+def pairs_sharing_answers(contexts: Sequence[AnsweredContext], frequent: Sequence[str], seed: int = 0) -> list[_Pair]:
     """Sample pairs of contexts with the same frequent answer.
 
     The two have different texts and come from different dialogues, and a context is in only one pair of an answer. The
@@ -178,9 +172,7 @@ def pairs_sharing_answers(
     return [pair for turn in zip_longest(*pairs) for pair in turn if pair is not None]
 
 
-def _pair_up(
-    contexts: Sequence[AnsweredContext], random: np.random.Generator
-) -> list[tuple[AnsweredContext, AnsweredContext]]:
+def _pair_up(contexts: Sequence[AnsweredContext], random: np.random.Generator) -> list[_Pair]:
     """Pair contexts at random, no two of them with the same dialogue or text."""
     dialogues, texts, distinct = set(), set(), []
     for place in random.permutation(len(contexts)):
@@ -207,11 +199,7 @@ def _sample(texts: Sequence[TextOrTurns], seed: int) -> list[TextOrTurns]:
 
 
 def _measure(
-    encoder: SupportsEncode,
-    dataset: str,
-    setting: str,
-    texts: Sequence[TextOrTurns],
-    pairs: Sequence[tuple[AnsweredContext, AnsweredContext]],
+    encoder: SupportsEncode, dataset: str, setting: str, texts: Sequence[TextOrTurns], pairs: Sequence[_Pair]
 ) -> Iterator[Outcome]:
     inputs = [*texts, *(context.turns for context in chain.from_iterable(pairs))]
     vectors = encode_distinct(encoder, inputs, normalise=True, max_length=MAX_LENGTH).astype(np.float64)

@@ -9,7 +9,8 @@ Nearest neighbours are TaDSE's: the whole training set, and its templates if it 
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -93,29 +94,28 @@ def sample_few_shot(labels: Sequence[str | Sequence[str]], shots: int, seed: int
     Labels take turns in sorted order. If examples have several labels, those that an earlier label has sampled are
     dropped, so there may be fewer.
     """
-    return _sample_groups(_group_by_label(labels), shots, seed)
+    return sample_few_shot_runs(labels, (shots,), [seed])[shots, seed]
 
 
 def sample_few_shot_runs(
-    labels: Sequence[str | Sequence[str]], shots: Sequence[int], seeds: int
+    labels: Sequence[str | Sequence[str]], shots: Sequence[int], seeds: Iterable[int]
 ) -> dict[tuple[int, int], tuple[Indices, Indices]]:
-    """Return `sample_few_shot` for each number of shots and each seed from 0."""
+    """Return `sample_few_shot` for each number of shots and each seed."""
     groups = _group_by_label(labels)
-    return {(count, seed): _sample_groups(groups, count, seed) for count in shots for seed in range(seeds)}
-
-
-def _sample_groups(groups: Sequence[Sequence[int]], shots: int, seed: int) -> tuple[Indices, Indices]:
-    random = np.random.default_rng(seed)
-    used: set[int] = set()
-    support: list[int] = []
-    validation: list[int] = []
-    for members in groups:
-        sample = [row for row in random.permutation(members)[: 2 * shots].tolist() if row not in used]
-        used.update(sample)
-        half = (len(sample) + 1) // 2
-        support += sample[:half]
-        validation += sample[half:]
-    return np.array(support, np.int64), np.array(validation, np.int64)
+    runs = {}
+    for count, seed in product(shots, seeds):
+        random = np.random.default_rng(seed)
+        used: set[int] = set()
+        support: list[int] = []
+        validation: list[int] = []
+        for members in groups:
+            sample = [row for row in random.permutation(members)[: 2 * count].tolist() if row not in used]
+            used.update(sample)
+            half = (len(sample) + 1) // 2
+            support += sample[:half]
+            validation += sample[half:]
+        runs[count, seed] = np.array(support, np.int64), np.array(validation, np.int64)
+    return runs
 
 
 def mean_vectors(vectors: Vectors, labels: Indices, classes: int) -> Vectors:
@@ -149,7 +149,7 @@ def prototype_intents(
     """
     labels = [example.intent for example in data.train]
     classes, truth = number_intents(data.train, data.test)
-    samples = sample_few_shot_runs(labels, shots, seeds)
+    samples = sample_few_shot_runs(labels, shots, range(seeds))
     # encode only the examples of some support set
     needed = np.unique(np.concatenate([support for support, _ in samples.values()]))
     vectors, rows = encode_examples(encoder, [*(data.train[index] for index in needed), *data.test])
@@ -171,11 +171,7 @@ def prototype_intents(
 
 
 def nearest_intents(
-    encoder: SupportsEncode,
-    data: IntentData,
-    *,
-    neighbours: Sequence[int] = (1,),
-    include_out_of_scope: bool = True,
+    encoder: SupportsEncode, data: IntentData, *, neighbours: Sequence[int] = (1,), include_out_of_scope: bool = True
 ) -> list[Outcome]:
     """Compute the accuracy of the k nearest training examples, an outcome for each k.
 
@@ -195,16 +191,16 @@ def nearest_intents(
     ]
 
 
-def nearest_validation(encoder: SupportsEncode, data: IntentData, *, seed: int = 0) -> float:
+def nearest_validation(encoder: SupportsEncode, data: IntentData) -> float:
     """Return the 1-NN accuracy, from 0 to 1, on validation utterances, to choose a model or a setting.
 
     References and out-of-scope utterances are as in `nearest_intents`. A data set without a validation split holds out
-    a tenth of its training set, by intent, sampled with the seed.
+    a tenth of its training set, by intent.
     """
     labelled = data.with_out_of_scope()
     train, valid = labelled.train, labelled.valid
     if not data.valid:
-        rest, held_out = hold_out_tenth([example.intent for example in train], seed, data.name)
+        rest, held_out = hold_out_tenth([example.intent for example in train], data.name)
         train, valid = tuple(train[index] for index in rest), tuple(train[index] for index in held_out)
     return float(_classify_by_neighbours(encoder, [*train, *_make_templates(train)], valid, (1,)).mean())
 
@@ -217,20 +213,17 @@ def _make_templates(train: Sequence[IntentUtterance]) -> list[IntentUtterance]:
 
 
 def _classify_by_neighbours(
-    encoder: SupportsEncode,
-    known: Sequence[IntentUtterance],
-    queries: Sequence[IntentUtterance],
-    neighbours: Sequence[int],
+    encoder: SupportsEncode, known: Sequence[IntentUtterance], queries: Sequence[IntentUtterance], counts: Sequence[int]
 ) -> Flags:
-    """Return whether each query gets its intent from its k nearest references (neighbours, queries)."""
+    """Return whether each query gets its intent from its k nearest references (counts, queries)."""
     classes, truth = number_intents(known, queries)
     vectors, rows = encode_examples(encoder, [*known, *queries])
     query_vectors, reference_rows = vectors[rows[len(known) :]], rows[: len(known)]
     # compare each text once, so that references of one text are equally near
     distinct, place = np.unique(reference_rows, return_inverse=True)
     pool = vectors[distinct].T
-    most = min(max(neighbours), len(known))
-    correct = np.zeros((len(neighbours), len(queries)), np.bool_)
+    most = min(max(counts), len(known))
+    correct = np.zeros((len(counts), len(queries)), np.bool_)
     block = max(1, _MAX_SIMILARITIES // len(known))
     for first in range(0, len(queries), block):
         similarities = (query_vectors[first : first + block] @ pool)[:, place]
@@ -238,7 +231,7 @@ def _classify_by_neighbours(
         for query, (row, lowest) in enumerate(zip(similarities, least, strict=True), first):
             near = np.flatnonzero(row >= lowest)
             near = near[np.lexsort((classes[near] == truth[query], -row[near]))][:most]
-            for number, count in enumerate(neighbours):
+            for number, count in enumerate(counts):
                 chosen = near[:count]
                 correct[number, query] = _wins_vote(classes[chosen], row[chosen], truth[query])
     return correct
@@ -257,7 +250,7 @@ def _wins_vote(labels: Indices, similarities: npt.NDArray[np.float32], truth: np
 
 
 def logistic_intents(
-    encoder: SupportsEncode, data: IntentData, *, strengths: Sequence[float] = REGULARISATION, seed: int = 0
+    encoder: SupportsEncode, data: IntentData, *, strengths: Sequence[float] = REGULARISATION
 ) -> list[Outcome]:
     """Compute the accuracy of logistic regression on the normalised vectors of the whole training set.
 
@@ -270,12 +263,13 @@ def logistic_intents(
     train, valid, test = np.split(rows, [len(data.train), len(data.train) + len(data.valid)])
     if data.valid:
         models = [_fit_logistic(vectors[train], classes, strength) for strength in strengths]
-        model = models[_best_model(models, vectors[valid], validation_truth)]
+        scores = [(model.predict(vectors[valid]) == validation_truth).mean() for model in models]
+        model = models[int(np.argmax(scores))]
     else:
-        rest, held_out = hold_out_tenth([example.intent for example in data.train], seed, data.name)
+        rest, held_out = hold_out_tenth([example.intent for example in data.train], data.name)
         models = [_fit_logistic(vectors[train[rest]], classes[rest], strength) for strength in strengths]
-        best = _best_model(models, vectors[train[held_out]], classes[held_out])
-        model = _fit_logistic(vectors[train], classes, strengths[best])
+        scores = [(model.predict(vectors[train[held_out]]) == classes[held_out]).mean() for model in models]
+        model = _fit_logistic(vectors[train], classes, strengths[int(np.argmax(scores))])
     correct = model.predict(vectors[test]) == truth
     return [Outcome("intents", data.name, "logistic regression", "accuracy", correct[None].astype(np.float64))]
 
@@ -284,13 +278,9 @@ def _fit_logistic(vectors: Vectors, classes: Indices, strength: float) -> Any:
     return LogisticRegression(C=strength, max_iter=1_000).fit(vectors, classes)
 
 
-def _best_model(models: Sequence[Any], vectors: Vectors, truth: Indices) -> int:
-    return int(np.argmax([(model.predict(vectors) == truth).mean() for model in models]))
-
-
-def hold_out_tenth(labels: Sequence[str], seed: int, dataset: str) -> tuple[Indices, Indices]:
+def hold_out_tenth(labels: Sequence[str], dataset: str) -> tuple[Indices, Indices]:
     """Return nine tenths and one tenth of each label's examples; at least one of a label that has two is held out."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     held_out: list[int] = []
     for members in _group_by_label(labels):
         if len(members) > 1:

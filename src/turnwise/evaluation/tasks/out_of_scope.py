@@ -7,7 +7,6 @@ and FPR95 of the highest similarity need none, with in-scope as the positive cla
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import DatasetError
-from turnwise.core.types import SupportsEncode, Vectors
+from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.intents import IntentData
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.intents import (
@@ -23,7 +22,6 @@ from turnwise.evaluation.tasks.intents import (
     SEEDS,
     SHOTS,
     Flags,
-    Indices,
     compute_prototypes,
     is_highest,
     mean_vectors,
@@ -32,14 +30,9 @@ from turnwise.evaluation.tasks.intents import (
 )
 from turnwise.models.vector_cache import encode_distinct
 
-
-@dataclass(frozen=True, slots=True)
-class ScopeRun:
-    """Decisions on the test utterances, those in scope first, with one sample of prototypes."""
-
-    similarities: npt.NDArray[np.float32]  # the highest similarity of each utterance
-    correct: Flags  # whether that is the true intent's only, for in-scope utterances
-    rejected: dict[str, Flags]  # the utterances that each threshold rejects
+#: One sample of prototypes: the highest similarity of each test utterance, those in scope first; whether that is only
+#: the true intent's, for those in scope; and which utterances each threshold rejects.
+_Run = tuple[npt.NDArray[np.float32], Flags, dict[str, Flags]]
 
 
 def detect_out_of_scope(
@@ -72,49 +65,44 @@ def detect_out_of_scope(
     texts = [*(example.text for example in (*labelled.train, *data.test)), *data.out_of_scope.test]
     vectors = encode_distinct(encoder, texts, normalise=True, max_length=MAX_LENGTH)
     train, test = vectors[: len(labels)], vectors[len(labels) :]
-    samples = sample_few_shot_runs(labels, shots, seeds)
+    samples = sample_few_shot_runs(labels, shots, range(seeds))
     outcomes = []
     for count in shots:
-        runs = []
+        runs: list[_Run] = []
         for seed in range(seeds):
             support, validation = samples[count, seed]
             compute = mean_vectors if authors else compute_prototypes
             prototypes = compute(train[support], classes[support], classes.max() + 1)
+            similarities = test @ prototypes.T
             if authors:
-                runs.append(_run_as_authors(test, prototypes, truth, sorted(set(labels)).index(OUT_OF_SCOPE)))
+                similarities /= np.linalg.norm(similarities, axis=1, keepdims=True)
+                outside = similarities.argmax(1) == sorted(set(labels)).index(OUT_OF_SCOPE)
+                highest = similarities.max(1)
+                thresholds = paper_thresholds(highest)
+                rejected = {name: outside | (highest <= threshold) for name, threshold in thresholds.items()}
             elif not len(validation):
                 raise DatasetError(f"{data.name} has no second example of any intent to take a threshold from")
             else:
-                runs.append(_run(test, prototypes, truth, train[validation], false_rejection))
-        correct = np.stack([run.correct for run in runs])
-        for threshold in runs[0].rejected:
+                highest = similarities.max(1)
+                held_out = (train[validation] @ prototypes.T).max(1)
+                thresholds = {
+                    **paper_thresholds(highest),
+                    "from validation": float(np.quantile(held_out, false_rejection)),
+                }
+                rejected = {name: highest < threshold for name, threshold in thresholds.items()}
+            runs.append((highest, is_highest(similarities[: len(truth)], truth), rejected))
+        correct = np.stack([each for _, each, _ in runs])
+        for threshold in runs[0][2]:
             setting = f"{count}-shot, threshold {threshold}" + (", as in the authors' code" if authors else "")
-            rejected = np.stack([run.rejected[threshold] for run in runs])
-            outcomes += scope_outcomes("out-of-scope", data.name, setting, correct, rejected)
+            decisions = np.stack([each[threshold] for _, _, each in runs])
+            outcomes += scope_outcomes("out-of-scope", data.name, setting, correct, decisions)
         if not authors:
-            similarities = np.stack([run.similarities for run in runs])
-            evidence = np.stack([similarities, in_scope_mask(similarities, len(truth))], -1)
+            scores = np.stack([each for each, _, _ in runs])
+            evidence = np.stack([scores, in_scope_mask(scores, len(truth))], -1)
             setting = f"{count}-shot, any threshold"
             outcomes.append(Outcome("out-of-scope", data.name, setting, "AUROC", evidence, "auroc"))
             outcomes.append(Outcome("out-of-scope", data.name, setting, "FPR95", evidence, "fpr95"))
     return outcomes
-
-
-def _run(test: Vectors, prototypes: Vectors, truth: Indices, validation: Vectors, false_rejection: float) -> ScopeRun:
-    similarities = test @ prototypes.T
-    highest = similarities.max(1)
-    from_validation = float(np.quantile((validation @ prototypes.T).max(1), false_rejection))
-    thresholds = {**paper_thresholds(highest), "from validation": from_validation}
-    rejected = {name: highest < threshold for name, threshold in thresholds.items()}
-    return ScopeRun(highest, is_highest(similarities[: len(truth)], truth), rejected)
-
-
-def _run_as_authors(test: Vectors, prototypes: Vectors, truth: Indices, out_of_scope: int) -> ScopeRun:
-    similarities = test @ prototypes.T
-    similarities /= np.linalg.norm(similarities, axis=1, keepdims=True)
-    highest, outside = similarities.max(1), similarities.argmax(1) == out_of_scope
-    rejected = {name: outside | (highest <= threshold) for name, threshold in paper_thresholds(highest).items()}
-    return ScopeRun(highest, is_highest(similarities[: len(truth)], truth), rejected)
 
 
 def paper_thresholds(similarities: npt.NDArray[np.float32]) -> dict[str, float]:

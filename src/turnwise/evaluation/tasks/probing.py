@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from turnwise.core.dialogue import Turn
 from turnwise.core.types import SupportsEncode, Vectors
-from turnwise.evaluation.datasets.dialogue_labels import ActionData, InferenceData
+from turnwise.evaluation.datasets.dialogues import ActionData, ActionExample, InferenceData, InferenceExample
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.scoring import accuracy, binarise_labels, f1_outcomes, logit_f1_scores
 from turnwise.training.finetuning import WeightSnapshot
@@ -60,12 +60,8 @@ class ProbeSettings:
 GRID = tuple(ProbeSettings(*values) for values in itertools.product((0, 128), (0.0, 0.2), (1e-3, 5e-3), (0.0, 1e-3)))
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeData:
-    """Vectors (examples, size) and targets: classes (examples,) or flags (examples, labels)."""
-
-    vectors: Vectors
-    targets: Targets
+#: Vectors (examples, size) and targets: classes (examples,) or flags (examples, labels).
+ProbeData = tuple[Vectors, Targets]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +93,21 @@ def probe_actions(
     The layer is chosen by macro F1, the benchmark's metric for this task; each seed has its own search of the grid, of
     at most `steps` steps per layer.
     """
-    splits = (data.train, data.valid, data.test)
-    actions = [[example.actions for example in split] for split in splits]
+    actions = [[example.actions for example in split] for split in (data.train, data.valid, data.test)]
     strata = [" ".join(sorted(each)) for each in actions[0]]
-    vectors = _encode_histories(encoder, [[example.turns for example in split] for split in splits])
+    vectors = _encode_histories(encoder, data)
     targets = [binarise_labels(each, data.actions).astype(np.float32) for each in actions]
     truth = targets[2] > 0
-    predicted = np.empty((seeds, *truth.shape), np.bool_)
-    loss = binary_cross_entropy_with_logits
 
     def macro_f1(logits: torch.Tensor, targets: torch.Tensor) -> float:
         return logit_f1_scores(logits, targets)[1]
 
-    for seed in range(seeds):
-        train, valid = _train_and_valid(vectors, targets, strata, seed)
-        probe = fit_probe(train, valid, truth.shape[1], loss, macro_f1, grid=grid, seed=seed, steps=steps)
-        predicted[seed] = probe.logits(vectors[2]) > 0
+    fit = partial(fit_probe, labels=truth.shape[1], loss=binary_cross_entropy_with_logits, score=macro_f1)
+    probes = [
+        fit(*_train_and_valid(vectors, targets, strata, seed), grid=grid, seed=seed, steps=steps)
+        for seed in range(seeds)
+    ]
+    predicted = np.stack([probe.logits(vectors[2]) > 0 for probe in probes])
     return f1_outcomes("actions", data.name, SETTING, predicted, truth)
 
 
@@ -125,16 +120,16 @@ def probe_inference(
     steps: int | None = None,
 ) -> list[Outcome]:
     """Compute the accuracy of dialogue inference, such as whether the last turn contradicts the others."""
-    splits = (data.train, data.valid, data.test)
-    labels = [[example.label for example in split] for split in splits]
+    labels = [[example.label for example in split] for split in (data.train, data.valid, data.test)]
     index = {label: number for number, label in enumerate(data.labels)}
-    vectors = _encode_histories(encoder, [[example.turns for example in split] for split in splits])
+    vectors = _encode_histories(encoder, data)
     targets = [np.array([index[label] for label in each], np.int64) for each in labels]
-    correct = np.empty((seeds, len(targets[2])))
-    for seed in range(seeds):
-        train, valid = _train_and_valid(vectors, targets, labels[0], seed)
-        probe = fit_probe(train, valid, len(index), cross_entropy, accuracy, grid=grid, seed=seed, steps=steps)
-        correct[seed] = probe.logits(vectors[2]).argmax(1) == targets[2]
+    fit = partial(fit_probe, labels=len(index), loss=cross_entropy, score=accuracy)
+    probes = [
+        fit(*_train_and_valid(vectors, targets, labels[0], seed), grid=grid, seed=seed, steps=steps)
+        for seed in range(seeds)
+    ]
+    correct = np.stack([probe.logits(vectors[2]).argmax(1) == targets[2] for probe in probes]).astype(np.float64)
     return [Outcome("inference", data.name, SETTING, "accuracy", correct)]
 
 
@@ -154,29 +149,26 @@ def fit_probe(
     Each is trained by Adam, for at most `steps` steps, until the validation score has not improved a few times, and
     keeps the weights of the best. The layer has `labels` outputs, the logits that loss and score get with the targets.
     """
-    scaler = StandardScaler().fit(train.vectors)
-    tensors = [_to_tensor(each) for part in (train, valid) for each in (scaler.transform(part.vectors), part.targets)]
+    scaler = StandardScaler().fit(train[0])
+    tensors = [_to_tensor(each) for vectors, targets in (train, valid) for each in (scaler.transform(vectors), targets)]
     probes = []
     for settings in grid:
         torch.manual_seed(seed)
-        layers, best = _train_layers(settings, *tensors, labels=labels, loss=loss, score=score, steps=steps)
+        layers, best = _train_layers(settings, tensors, labels, loss, score, steps)
         probes.append(Probe(settings, best, scaler, layers))
     return max(probes, key=lambda probe: probe.score)
 
 
 def _train_layers(
     settings: ProbeSettings,
-    vectors: torch.Tensor,
-    targets: torch.Tensor,
-    valid_vectors: torch.Tensor,
-    valid_targets: torch.Tensor,
-    *,
+    tensors: Sequence[torch.Tensor],
     labels: int,
     loss: LossFunction,
     score: ScoreFunction,
     steps: int | None,
 ) -> tuple[nn.Module, float]:
-    """Train the layers of one setting; return them with their validation score."""
+    """Train the layers of one setting; return them with their score on the last two tensors."""
+    vectors, targets, valid_vectors, valid_targets = tensors
     size = vectors.shape[1]
     hidden = [nn.Linear(size, settings.hidden), nn.ReLU()] if settings.hidden else []
     output = nn.Linear(settings.hidden or size, labels)
@@ -198,20 +190,20 @@ def _train_layers(
         layers.eval()
         with torch.inference_mode():
             current = score(layers(valid_vectors), valid_targets)
+        without_improvement += 1
         if current > best:
             best, without_improvement = current, 0
             snapshot.update()
-        elif (without_improvement := without_improvement + 1) > _PATIENCE:
-            break
-        if done == steps:
+        if without_improvement > _PATIENCE or done == steps:
             break
     snapshot.restore()
     return layers, best
 
 
-def _encode_histories(encoder: SupportsEncode, splits: Sequence[Sequence[Sequence[Turn]]]) -> list[Vectors]:
+def _encode_histories(encoder: SupportsEncode, data: ActionData | InferenceData) -> list[Vectors]:
     """Return the vectors of each split's histories, from one call."""
-    histories = [list(history) for split in splits for history in split]
+    splits: list[Sequence[ActionExample | InferenceExample]] = [data.train, data.valid, data.test]
+    histories = [list(example.turns) for split in splits for example in split]
     vectors = encoder.encode(histories, normalise=False, max_length=MAX_LENGTH)
     return np.split(vectors, np.cumsum([len(split) for split in splits])[:-1])
 
@@ -221,9 +213,9 @@ def _train_and_valid(
 ) -> tuple[ProbeData, ProbeData]:
     """Return training and validation data; the latter is part of the former if the data set has none."""
     if len(vectors[1]):
-        return ProbeData(vectors[0], targets[0]), ProbeData(vectors[1], targets[1])
+        return (vectors[0], targets[0]), (vectors[1], targets[1])
     train, valid = stratified_split(strata, seed)
-    return ProbeData(vectors[0][train], targets[0][train]), ProbeData(vectors[0][valid], targets[0][valid])
+    return (vectors[0][train], targets[0][train]), (vectors[0][valid], targets[0][valid])
 
 
 def stratified_split(strata: Sequence[str], seed: int) -> tuple[Rows, Rows]:

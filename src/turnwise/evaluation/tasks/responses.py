@@ -1,4 +1,4 @@
-"""Response selection: ranking by cosine (`responses`, DSE) and re-ranking of labelled candidates (`reranking`, UMS).
+"""Ranking: responses by cosine (`responses`, DSE), re-ranking (`reranking`, UMS), and tasks on the cosine of two texts.
 
 Among equal scores wrong candidates come first, and a candidate that repeats a correct one word for word is counted
 once, as the correct one.
@@ -6,7 +6,6 @@ once, as the correct one.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, cast
 
@@ -17,20 +16,24 @@ from turnwise.core.dialogue import context_turns, response_turns
 from turnwise.core.errors import DatasetError
 from turnwise.core.types import SupportsEncode, SupportsScore, SupportsScoreAll
 from turnwise.corpus.readers.responses import Candidates
+from turnwise.evaluation.datasets.retrieval import RetrievalData
+from turnwise.evaluation.datasets.sentence_pairs import SimilarityData, TripletData
 from turnwise.evaluation.metrics import WITHOUT_ANSWER, Outcome
 from turnwise.evaluation.tasks.scoring import (
     Ranks,
     average_precision,
     correct_ranks,
-    precision_at_one,
     recall_at,
     reciprocal_rank,
     single_correct_ranks,
 )
-from turnwise.models.vector_cache import encode_unique
+from turnwise.models.vector_cache import encode_distinct, encode_unique
 
 #: Maximum tokens of a context, question or candidate in an encoder; a re-ranker has its own maximum.
 MAX_LENGTH = 128
+
+#: Maximum tokens of a single utterance in DSE.
+NLI_MAX_LENGTH = 64
 
 #: k of Top-k accuracy, and of recall R_n@k.
 TOP_CUTOFFS = (1, 3, 5, 10)
@@ -75,15 +78,23 @@ def rank_answers(
                 " give more pairs, or ask for fewer candidates"
             )
     inputs = [*questions, *map(response_turns, answers)]
-    vectors, rows = encode_unique(encoder, inputs, normalise=True, max_length=MAX_LENGTH)
-    question_rows, answer_rows = np.split(rows, 2)
+    vectors, all_rows = encode_unique(encoder, inputs, normalise=True, max_length=MAX_LENGTH)
+    question_rows, answer_rows = np.split(all_rows, 2)
     outcomes = []
     for pool in pools:
         blocks = _random_pools(answer_rows, candidates, seed) if pool == "random" else _chunks(len(pairs), candidates)
-        ranks = np.concatenate([_answer_ranks(vectors, question_rows, answer_rows, *block) for block in blocks])
+        ranks = []
+        for block, candidate_pairs in blocks:
+            rows = answer_rows[candidate_pairs]
+            # not a matrix product, which may round equal vectors differently, and so break ties
+            scores = np.einsum("qcd,qd->qc", vectors[rows], vectors[question_rows[block]])
+            own = np.take_along_axis(scores, (candidate_pairs == block[:, None]).argmax(1)[:, None], 1)[:, 0]
+            ranks.append(single_correct_ranks(own, scores, rows != answer_rows[block][:, None]))
         setting = "0-shot similarity" if pool == "random" else "0-shot similarity, chunks"
         outcomes += [
-            Outcome("responses", dataset, setting, f"Top-{cutoff}", (ranks <= cutoff)[None].astype(np.float64))
+            Outcome(
+                "responses", dataset, setting, f"Top-{cutoff}", (np.concatenate(ranks) <= cutoff)[None].astype(float)
+            )
             for cutoff in TOP_CUTOFFS
         ]
     return outcomes
@@ -112,24 +123,11 @@ def _chunks(pairs: int, candidates: int) -> Iterator[tuple[Rows, Rows]]:
         yield block, np.tile(block, (candidates, 1))
 
 
-def _answer_ranks(
-    vectors: npt.NDArray[np.float32], question_rows: Rows, answer_rows: Rows, block: Rows, pools: Rows
-) -> Ranks:
-    # not a matrix product, which may round equal vectors differently, and so break ties
-    scores = np.einsum("qcd,qd->qc", vectors[answer_rows[pools]], vectors[question_rows[block]])
-    correct = np.take_along_axis(scores, (pools == block[:, None]).argmax(1)[:, None], 1)[:, 0]
-    return single_correct_ranks(correct, scores, answer_rows[pools] != answer_rows[block][:, None])
-
-
 # ---- contexts with labelled candidates
 
 
 def rank_responses(
-    encoder: SupportsEncode,
-    examples: Sequence[Candidates],
-    dataset: str,
-    *,
-    setting: str = "0-shot similarity, history",
+    encoder: SupportsEncode, examples: Sequence[Candidates], dataset: str, setting: str = "0-shot similarity, history"
 ) -> list[Outcome]:
     """Compute the Top-k accuracy of the correct responses among the candidates of a data set, by cosine.
 
@@ -145,11 +143,7 @@ def rank_responses(
 
 
 def rerank(
-    model: SupportsEncode | SupportsScore,
-    examples: Sequence[Candidates],
-    dataset: str,
-    *,
-    context: Context = "history",
+    model: SupportsEncode | SupportsScore, examples: Sequence[Candidates], dataset: str, context: Context = "history"
 ) -> list[Outcome]:
     """Compute R_n@1, R_n@2, R_n@5, MAP, MRR and P@1 as fractions, as UMS does.
 
@@ -165,7 +159,7 @@ def rerank(
         **{f"R{size}@{cutoff}": partial(recall_at, cutoff=cutoff) for cutoff in RECALL_CUTOFFS},
         "MAP": average_precision,
         "MRR": reciprocal_rank,
-        "P@1": precision_at_one,
+        "P@1": lambda ranks: float(ranks[0] == 1),
     }
     outcomes = [
         _reranking_outcome(dataset, setting, metric, [compute(each) for each in ranks])
@@ -177,19 +171,11 @@ def rerank(
     return outcomes
 
 
-@dataclass(frozen=True, slots=True)
-class AdversarialExample:
-    """An example with an utterance of its own context among its candidates, and the index of that candidate."""
-
-    example: Candidates
-    adversary: int
-
-
-def make_adversarial(examples: Sequence[Candidates], seed: int = 0) -> list[AdversarialExample]:
+def make_adversarial(examples: Sequence[Candidates], seed: int = 0) -> list[tuple[Candidates, int]]:
     """Replace, in each example, a random wrong candidate by a random utterance of its context.
 
     The utterance stays in the context and is never the text of a correct candidate. Examples without a correct
-    candidate, a wrong one or such an utterance are left out.
+    candidate, a wrong one or such an utterance are left out. Returns each example with the index of that candidate.
     """
     random = np.random.default_rng(seed)
     made = []
@@ -201,12 +187,12 @@ def make_adversarial(examples: Sequence[Candidates], seed: int = 0) -> list[Adve
         adversary = wrong[random.integers(len(wrong))]
         responses = list(example.responses)
         responses[adversary] = utterances[random.integers(len(utterances))]
-        made.append(AdversarialExample(Candidates(example.context, tuple(responses), example.labels), adversary))
+        made.append((Candidates(example.context, tuple(responses), example.labels), adversary))
     return made
 
 
 def rerank_adversarial(
-    model: SupportsEncode | SupportsScore, examples: Sequence[Candidates], dataset: str, *, seed: int = 0
+    model: SupportsEncode | SupportsScore, examples: Sequence[Candidates], dataset: str
 ) -> list[Outcome]:
     """Compute R_n@1, MRR and how often the adversary is ranked first (lower is better) on UMS's adversarial set.
 
@@ -214,16 +200,16 @@ def rerank_adversarial(
     the context itself (`make_adversarial`). Ties count against the model.
     """
     size = max((len(example.responses) for example in examples), default=0)
-    adversarial = make_adversarial([merge_duplicates(example) for example in examples], seed)
+    adversarial = make_adversarial([merge_duplicates(example) for example in examples])
     if not adversarial:
         raise DatasetError(
             f"{dataset} has no context with a correct response, a wrong one and an utterance to put in its place"
         )
-    changed = [each.example for each in adversarial]
+    changed = [example for example, _ in adversarial]
     scores, setting = _score_candidates(model, changed, "history")
     ranks = _rank_candidates(scores, changed)
     # if the adversary's score is not a number, nothing is above it
-    first = [float(not (each > each[made.adversary]).any()) for each, made in zip(scores, adversarial, strict=True)]
+    first = [float(not (each > each[place]).any()) for each, (_, place) in zip(scores, adversarial, strict=True)]
     setting += ", adversarial"
     return [
         _reranking_outcome(dataset, setting, f"R{size}@1", [recall_at(each, 1) for each in ranks]),
@@ -295,3 +281,63 @@ def _rank_candidates(scores: Sequence[Scores], examples: Sequence[Candidates]) -
 
 def _reranking_outcome(dataset: str, setting: str, metric: str, values: list[float]) -> Outcome:
     return Outcome("reranking", dataset, setting, metric, np.array([values]), scale=1.0)
+
+
+# ---- similarity of two texts: `retrieval`, `sts` and `nli`
+
+# Cosines are computed with einsum: a matrix product may round equal vectors differently, and so break ties.
+
+
+def _max_length(dataset: str) -> int:
+    """Return the maximum tokens of a text in DialogueCSE: 50 in its corpora of short turns, else 100."""
+    return 50 if dataset.endswith(("_ecd", "_mdc")) else 100
+
+
+def evaluate_similarity(encoder: SupportsEncode, data: SimilarityData) -> list[Outcome]:
+    """Compute Spearman's and Pearson's correlation of cosines with human scores over the test pairs.
+
+    DialogueCSE evaluates D-STS with Spearman's correlation; the authors' code also has Pearson's.
+    """
+    texts = [pair.first for pair in data.test] + [pair.second for pair in data.test]
+    vectors = encode_distinct(encoder, texts, normalise=True, max_length=_max_length(data.name))
+    first, second = np.split(vectors, 2)
+    cosines = np.einsum("pd,pd->p", first, second)
+    evidence = np.stack([cosines, np.array([pair.score for pair in data.test])], 1)[None]
+    return [
+        Outcome("sts", data.name, "cosine", "Spearman", evidence, "spearman"),
+        Outcome("sts", data.name, "cosine", "Pearson", evidence, "pearson"),
+    ]
+
+
+def evaluate_retrieval(encoder: SupportsEncode, data: RetrievalData) -> list[Outcome]:
+    """Compute MAP and MRR of the test queries' positives, ranked by cosine, as DialogueCSE does.
+
+    Each query has its own positives (same intent) and negatives; among equal cosines negatives come first.
+    """
+    texts = [text for query in data.test for text in (query.text, *query.positives, *query.negatives)]
+    vectors, rows = encode_unique(encoder, texts, normalise=True, max_length=_max_length(data.name))
+    precisions, reciprocals, start = [], [], 0
+    for query in data.test:
+        labels = np.arange(len(query.positives) + len(query.negatives)) < len(query.positives)
+        candidates = vectors[rows[start + 1 : start + 1 + len(labels)]]
+        ranks = correct_ranks(np.einsum("cd,d->c", candidates, vectors[rows[start]]), labels)
+        start += 1 + len(labels)
+        precisions.append(average_precision(ranks))
+        reciprocals.append(reciprocal_rank(ranks))
+    return [
+        Outcome("retrieval", data.name, "cosine", "MAP", np.array([precisions])),
+        Outcome("retrieval", data.name, "cosine", "MRR", np.array([reciprocals])),
+    ]
+
+
+def evaluate_nli(encoder: SupportsEncode, data: TripletData) -> list[Outcome]:
+    """Compute how often the entailment is nearer to the anchor than the contradiction (DSE, section 4.5).
+
+    Ties are wrong.
+    """
+    texts = [text for triplet in data.test for text in (triplet.anchor, triplet.entailment, triplet.contradiction)]
+    vectors, rows = encode_unique(encoder, texts, normalise=True, max_length=NLI_MAX_LENGTH)
+    anchors, entailments, contradictions = vectors[rows.reshape(-1, 3).T]
+    correct = np.einsum("td,td->t", anchors, entailments) > np.einsum("td,td->t", anchors, contradictions)
+    evidence = correct[None].astype(np.float64)
+    return [Outcome("nli", data.name, "entailment nearer than contradiction", "accuracy", evidence)]

@@ -53,11 +53,6 @@ def recall_at(ranks: Ranks, cutoff: int) -> float:
     return float((ranks <= cutoff).mean())
 
 
-def precision_at_one(ranks: Ranks) -> float:
-    """Return whether the first candidate is correct."""
-    return float(ranks[0] == 1)
-
-
 # ---- classification, and several labels, or none, per example
 
 

@@ -14,10 +14,11 @@ from scipy.sparse import csr_array
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import ModelError
 from turnwise.core.text import tokenise_words
-from turnwise.core.types import Vectors
-from turnwise.papers.baselines.whitening import hash_arrays, normalise_rows
+from turnwise.core.types import Vectors, normalise_vectors
+from turnwise.papers.baselines.postprocessing import hash_arrays
 
 _HEADER = re.compile(r"([0-9]+) ([0-9]+)")
+_NUMBER = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 class GloVe:
@@ -63,7 +64,7 @@ class GloVe:
         shape = (len(items), len(self.words))
         counts = csr_array((np.ones(len(rows), np.float32), np.frombuffer(rows, np.int64), np.array(ends)), shape=shape)
         means: Vectors = (counts @ self.vectors) / np.maximum(np.diff(ends), 1)[:, None].astype(np.float32)
-        return normalise_rows(means) if normalise else means
+        return normalise_vectors(means) if normalise else means
 
     def _tokenise(self, item: Any, max_length: int | None) -> list[str]:
         turns = [item] if isinstance(item, str) else [turn.text if isinstance(turn, Turn) else turn for turn in item]
@@ -118,7 +119,7 @@ def _split_line(line: str, size: int, where: str) -> tuple[str, str]:
     surplus = line.count(" ") - size
     word = line.rsplit(" ", size)[0] if surplus > 0 else line.partition(" ")[0]
     last = word.rpartition(" ")[2]
-    if not size or surplus < 0 or not last or (surplus and _is_number(last)):
+    if not size or surplus < 0 or not last or (surplus and _NUMBER.fullmatch(last)):
         raise ModelError(f"{where}: expected a word and {size or 'its'} values, separated by single spaces")
     return word, line[len(word) + 1 :]
 
@@ -132,11 +133,3 @@ def _parse_values(text: str, where: str) -> Vectors:
     if not np.isfinite(values).all():
         raise ModelError(f"{where}: a value is not finite")
     return values
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -7,10 +7,9 @@ counts. The output is a text file in GloVe's format, for `turnwise evaluate glov
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +38,9 @@ MAX_BATCH_SIZE = {"cpu": 4_096, "cuda": 65_536}
 MAX_COUNT = 100.0
 EXPONENT = 0.75
 
+#: Of AdaGrad, as in GloVe's own program.
+LEARNING_RATE = 0.05
+
 #: Prevents division by zero in AdaGrad, as in `torch.optim.Adagrad`.
 _EPSILON = 1e-10
 
@@ -60,7 +62,6 @@ def train_word_vectors(
     window: int = 10,
     min_count: int = 5,
     epochs: int = 15,
-    learning_rate: float = 0.05,
     seed: int = 1,
     progress: Progress = silent,
 ) -> WordVectorSummary:
@@ -75,31 +76,17 @@ def train_word_vectors(
     The window is the maximum distance of two words, to either side; contexts do not cross turns. Words that occur less
     often than `min_count` are removed before distances are measured.
     """
-    for name, value in (("size", size), ("window", window), ("min_count", min_count), ("epochs", epochs)):
-        if value < 1:
-            raise ModelError(f"{name} must be 1 or more, got {value}")
-    if not learning_rate > 0:
-        raise ModelError(f"learning_rate must be positive, got {learning_rate}")
-    with _open_atomically(out) as file:
-        words = frequent_words(corpus, min_count, progress)
-        pairs = count_pairs(corpus, words, window, progress)
-        vectors, losses = fit_vectors(pairs, size, epochs, learning_rate, seed, progress)
-        line = " ".join(["%s", *["%.6f"] * size]) + "\n"
-        file.writelines(line % (word, *vector) for word, vector in zip(words, vectors.tolist(), strict=True))
-    return WordVectorSummary(len(words), pairs.nnz, losses)
-
-
-@contextmanager
-def _open_atomically(out: Path) -> Iterator[TextIO]:
-    """Open a temporary file that replaces `out` when it is complete; fails before training if it cannot be written."""
-    if out.is_dir():
-        raise ModelError(f"{out} is a folder: word vectors are one file, choose another --out")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ModelError(f"{out} cannot be written ({error.strerror}): choose another --out") from None
     with replacing(out, durable=True) as part, part.open("w", encoding="utf-8", newline="\n") as file:
-        yield file
+        words = frequent_words(corpus, min_count, progress)
+        pairs = count_pairs(corpus, words, window, progress)
+        vectors, losses = fit_vectors(pairs, size, epochs, seed, progress)
+        line = " ".join(["%s", *["%.6f"] * size]) + "\n"
+        file.writelines(line % (word, *vector) for word, vector in zip(words, vectors.tolist(), strict=True))
+    return WordVectorSummary(len(words), pairs.nnz, losses)
 
 
 # ---- counting
@@ -183,11 +170,6 @@ def _count_chunk(words: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], w
 # ---- fitting
 
 
-def pair_weights(counts: torch.Tensor) -> torch.Tensor:
-    """Return f(X) = min(1, (X/100)^¾), the weights of pairs in the loss."""
-    return (counts / MAX_COUNT).pow(EXPONENT).clamp(max=1)
-
-
 class Factors:
     """The parameters of GloVe, and AdaGrad's sums of their squared gradients.
 
@@ -205,22 +187,20 @@ class Factors:
         self.words, self.contexts = first.to(device), second.to(device)
         self._squares = torch.zeros_like(self.words), torch.zeros_like(self.contexts)
 
-    def step(
-        self, words: torch.Tensor, contexts: torch.Tensor, counts: torch.Tensor, learning_rate: float
-    ) -> torch.Tensor:
+    def step(self, words: torch.Tensor, contexts: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         """Make a step of AdaGrad on the summed loss of pairs (rows of words and of context words, and their counts X).
 
         Returns the loss before the step.
         """
         products = (self.words.index_select(0, words) * self.contexts.index_select(0, contexts)).sum(1)
         differences = products - counts.log()
-        weighted = pair_weights(counts) * differences
+        weighted = (counts / MAX_COUNT).pow(EXPONENT).clamp(max=1) * differences  # f(X)
         slopes = 2 * weighted
         # both gradients before either side changes
         word_gradients = _row_gradients(words, self.contexts, contexts, slopes)
         context_gradients = _row_gradients(contexts, self.words, words, slopes)
-        _adagrad(self.words, self._squares[0], *word_gradients, self.size + 1, learning_rate)
-        _adagrad(self.contexts, self._squares[1], *context_gradients, self.size, learning_rate)
+        _adagrad(self.words, self._squares[0], *word_gradients, self.size + 1)
+        _adagrad(self.contexts, self._squares[1], *context_gradients, self.size)
         return (weighted * differences).sum()
 
     def vectors(self) -> npt.NDArray[np.float32]:
@@ -241,22 +221,17 @@ def _row_gradients(
 
 
 def _adagrad(
-    values: torch.Tensor,
-    squares: torch.Tensor,
-    rows: torch.Tensor,
-    gradients: torch.Tensor,
-    fixed: int,
-    learning_rate: float,
+    values: torch.Tensor, squares: torch.Tensor, rows: torch.Tensor, gradients: torch.Tensor, fixed: int
 ) -> None:
     """Make AdaGrad's step for distinct rows; the column `fixed` stays constant."""
     gradients[:, fixed] = 0
     summed = squares.index_select(0, rows).addcmul_(gradients, gradients)
     squares.index_copy_(0, rows, summed)
-    values.index_add_(0, rows, gradients / summed.sqrt_().add_(_EPSILON), alpha=-learning_rate)
+    values.index_add_(0, rows, gradients / summed.sqrt_().add_(_EPSILON), alpha=-LEARNING_RATE)
 
 
 def fit_vectors(
-    pairs: Any, size: int, epochs: int, learning_rate: float, seed: int, progress: Progress = silent
+    pairs: Any, size: int, epochs: int, seed: int, progress: Progress = silent
 ) -> tuple[npt.NDArray[np.float32], tuple[float, ...]]:
     """Fit vectors (words, size) to a count matrix in coordinate form, and return them with the mean loss per epoch."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -271,10 +246,7 @@ def fit_vectors(
         loss = torch.zeros((), dtype=torch.float64, device=device)
         for batch in torch.randperm(pairs.nnz, generator=generator).to(device).split(batch_size):
             # rows are stored as 32-bit integers to save memory
-            loss += factors.step(words[batch].long(), contexts[batch].long(), counts[batch], learning_rate)
+            loss += factors.step(words[batch].long(), contexts[batch].long(), counts[batch])
         losses.append(loss.item() / pairs.nnz)
         progress(f"training: loss {losses[-1]:.4f}", epoch, epochs)
-    vectors = factors.vectors()
-    if not np.isfinite(vectors).all():
-        raise ModelError(f"training diverges at a learning rate of {learning_rate:g}: use a smaller one")
-    return vectors, tuple(losses)
+    return factors.vectors(), tuple(losses)

@@ -227,28 +227,22 @@ class _Experiment:
         return rows
 
     def average_rows(self) -> list[tuple[str, str, str]]:
-        """Return every summary's heading with the results and the data sets that it averages."""
-        return [
-            (heading, self._averaged_results(key), self._averaged_datasets(key))
-            for key, heading in self.headings.items()
-        ]
+        """Return every summary's heading with the results and the data sets that it averages.
 
-    def _averaged_results(self, key: _SummaryKey) -> str:
-        """Name the averaged results, with the metrics of a setting together."""
-        metrics: dict[tuple[str, str], list[str]] = {}
-        parts = dict.fromkeys(part for _, cell in self.column(key) for part in cell.summary.parts)
-        for task, setting, metric in parts:
-            metrics.setdefault((task, setting), []).append(metric)
-        return "; ".join(f"{task}, {setting}: {', '.join(names)}" for (task, setting), names in metrics.items())
-
-    def _averaged_datasets(self, key: _SummaryKey) -> str:
-        """Name the data sets; by points, if not all points have the same."""
-        points: dict[tuple[str, ...], list[str]] = {}
-        for point, cell in self.column(key):
-            points.setdefault(cell.summary.datasets, []).append(point.name)
-        if len(points) == 1:
-            return ", ".join(next(iter(points)))
-        return "; ".join(f"{', '.join(datasets)} ({', '.join(names)})" for datasets, names in points.items())
+        Metrics of a setting are named together; data sets by points, if not all points have the same.
+        """
+        rows = []
+        for key, heading in self.headings.items():
+            metrics: dict[str, dict[str, None]] = {}
+            points: dict[tuple[str, ...], list[str]] = {}
+            for point, cell in self.column(key):
+                for task, setting, metric in cell.summary.parts:
+                    metrics.setdefault(f"{task}, {setting}", {})[metric] = None
+                points.setdefault(cell.summary.datasets, []).append(point.name)
+            results = "; ".join(f"{setting}: {', '.join(names)}" for setting, names in metrics.items())
+            datasets = [f"{', '.join(each)} ({', '.join(names)})" for each, names in points.items()]
+            rows.append((heading, results, "; ".join(datasets) if len(points) > 1 else ", ".join(next(iter(points)))))
+        return rows
 
 
 def _compare_summary(point: SweepPoint, first: SweepPoint, key: _SummaryKey) -> _SummaryCell:
@@ -283,7 +277,7 @@ def _json_content(experiment: _Experiment, out: Path) -> dict[str, Any]:
             {
                 "name": point.name,
                 "place": point.parameters,
-                "folder": _relative_folder(point.folder, out),
+                "folder": point.folder and str(point.folder).removeprefix(f"{out}/"),
                 "failure": point.failure,
                 "figures": [
                     {
@@ -305,12 +299,6 @@ def _json_content(experiment: _Experiment, out: Path) -> dict[str, Any]:
     }
 
 
-def _relative_folder(folder: Path | None, out: Path) -> str | None:
-    if folder is None:
-        return None
-    return folder.relative_to(out).as_posix() if folder.is_relative_to(out) else str(folder)
-
-
 def _render_markdown(experiment: _Experiment) -> str:
     header = ["model", *map(escape_markdown, experiment.headings.values())]
     align = "l" + "r" * len(experiment.headings)
@@ -320,7 +308,13 @@ def _render_markdown(experiment: _Experiment) -> str:
     body = [[escape_markdown(name), *map(str, cells)] for name, cells in experiment.value_rows()]
     parts.append(f"## Results\n\n{markdown_table(header, body, align)}\n{_INTERVAL_NOTE}\n")
     if differences := experiment.difference_rows():
-        body = [[escape_markdown(name), *map(_emphasise, cells)] for name, cells in differences]
+        body = [
+            [
+                escape_markdown(name),
+                *(f"**{cell.value}** ({cell.interval})" if cell.verdict else str(cell) for cell in cells),
+            ]
+            for name, cells in differences
+        ]
         heading = escape_markdown(experiment.difference_heading)
         parts.append(f"## {heading}\n\n{markdown_table(header, body, align)}\n{_DIFFERENCE_NOTE}\n")
         obstacles = [
@@ -341,10 +335,6 @@ def _render_markdown(experiment: _Experiment) -> str:
 
 def _markdown_list(texts: Iterable[str]) -> str:
     return "".join(f"- {escape_markdown(text)}\n" for text in texts)
-
-
-def _emphasise(cell: _TextCell) -> str:
-    return str(_TextCell(f"**{cell.value}**", cell.interval) if cell.verdict else cell)
 
 
 def _render_html(experiment: _Experiment, curves: dict[str, str]) -> str:
@@ -398,7 +388,10 @@ def _draw_curve(experiment: _Experiment, key: _SummaryKey) -> str:
         if not point.parameters:
             levels[point.name] = cell.summary.value
         elif axis in point.parameters:
-            name = ", ".join(_line_label(other, point.parameters.get(other)) for other in other_axes)
+            labels = [(other, format_value(point.parameters.get(other))) for other in other_axes]
+            name = ", ".join(
+                label if other == VARIANT else f"{other.rpartition('.')[2]} {label}" for other, label in labels
+            )
             x = positions[format_value(point.parameters[axis])]
             lines.setdefault(name, []).append((x, cell.summary.value))
             intervals.setdefault(name, []).append((x, cell.low, cell.high))
@@ -415,7 +408,3 @@ def _draw_curve(experiment: _Experiment, key: _SummaryKey) -> str:
         from_zero=False,
         legend_outside=True,
     )
-
-
-def _line_label(axis: str, value: Any) -> str:
-    return format_value(value) if axis == VARIANT else f"{axis.rpartition('.')[2]} {format_value(value)}"

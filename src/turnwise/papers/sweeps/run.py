@@ -155,7 +155,11 @@ class _SweepRunner:
         """Return the model of a point, after training it if necessary."""
         recipe, variant = run.recipe, run.variant
         if variant.word_vectors:
-            model = load_model(f"glove:{self._word_vectors(recipe)}")
+            path = self.out / "word-vectors.txt"
+            if not path.exists():
+                corpus = self.corpus.sample(recipe.corpus_fraction)
+                train_word_vectors(corpus, path, seed=recipe.seed, progress=self.progress)
+            model = load_model(f"glove:{path}")
         elif variant.trained:
             folder = self._train(recipe, run_folder)
             model = load_folder(folder / BEST if recipe.keep_best else folder, run.name, variant.pooling)
@@ -200,13 +204,6 @@ class _SweepRunner:
         if not self.keep_checkpoints:
             shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
         return folder
-
-    def _word_vectors(self, recipe: Recipe) -> Path:
-        path = self.out / "word-vectors.txt"
-        if not path.exists():
-            corpus = self.corpus.sample(recipe.corpus_fraction)
-            train_word_vectors(corpus, path, seed=recipe.seed, progress=self.progress)
-        return path
 
     def _add(self, point: SweepPoint) -> None:
         self.points.append(point)

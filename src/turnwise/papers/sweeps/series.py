@@ -8,7 +8,6 @@ OUT/results.json, table.md, report.html, curves/    all models together
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from turnwise.core.files import read_json, replacing, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.source import Pooling, is_reranker, locate_model
 from turnwise.models.encoder import encoder_fingerprint
-from turnwise.models.loading import ModelUnderTest, load_folder, wrap_model
+from turnwise.models.loading import load_folder, wrap_model
 from turnwise.models.model_card import model_card_header
 from turnwise.models.reranker import Reranker, reranker_fingerprint
 from turnwise.models.soup import average_weights, check_ratio, check_same_architecture
@@ -25,7 +24,6 @@ from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.papers.sweeps.experiment import EvaluationPlan, SweepPoint, write_experiment
 from turnwise.papers.sweeps.run import load_untrained
 from turnwise.training.checkpoint import EPOCHS, FIRST, saved_epochs
-from turnwise.training.recipe import Recipe
 from turnwise.training.recipe_loading import load_recipe
 from turnwise.version import __version__
 
@@ -59,7 +57,13 @@ def evaluate_epochs(
             model = load_folder(epochs[epoch], name, pooling)
         else:
             try:
-                model = replace(_load_start(run, load_recipe(run / "recipe.yaml"), pooling), name=name)
+                recipe = load_recipe(run / "recipe.yaml")
+                if recipe.reranks:
+                    raise TurnwiseError("the layers of a re-ranker do not exist before its training")
+                if recipe.first is not None:
+                    model = load_folder(run / FIRST, name, pooling)
+                else:
+                    model = wrap_model(load_untrained(recipe, pooling), name)
             except TurnwiseError as error:
                 remarks.append(f"Epoch 0 is missing: {error}")
                 continue
@@ -68,15 +72,6 @@ def evaluate_epochs(
         write_experiment(points, ("epoch",), out, f"Epochs of {run}", remarks)
     progress("evaluating: done", len(epochs) + 1, len(epochs) + 1)
     return points
-
-
-def _load_start(run: Path, recipe: Recipe, pooling: Pooling | None) -> ModelUnderTest:
-    """Return the model that a run started from; raises a TurnwiseError if there is none to evaluate."""
-    if recipe.reranks:
-        raise TurnwiseError("the layers of a re-ranker do not exist before its training")
-    if recipe.first is not None:
-        return load_folder(run / FIRST, "", pooling)
-    return wrap_model(load_untrained(recipe, pooling))
 
 
 # ---- soups
@@ -146,8 +141,9 @@ class _ModelPair:
         check_same_architecture(*self.models)
 
     def describe(self) -> dict[str, Any]:
-        pairs = zip(("first", "second"), self.names, self.models, strict=True)
-        return {key: {"model": name, "fingerprint": _fingerprint(model)} for key, name, model in pairs}
+        prints = [reranker_fingerprint(m) if isinstance(m, Reranker) else encoder_fingerprint(m) for m in self.models]
+        pairs = zip(("first", "second"), self.names, prints, strict=True)
+        return {key: {"model": name, "fingerprint": fingerprint} for key, name, fingerprint in pairs}
 
     def write_soup(self, ratio: float, folder: Path) -> None:
         """Write the soup of a ratio; the folder appears complete or not at all."""
@@ -161,10 +157,6 @@ class _ModelPair:
 
 def _load(name: str | Path) -> TrainableEncoder | Reranker:
     return Reranker.load(name) if is_reranker(locate_model(name)) else TrainableEncoder.load(name)
-
-
-def _fingerprint(model: TrainableEncoder | Reranker) -> str:
-    return reranker_fingerprint(model) if isinstance(model, Reranker) else encoder_fingerprint(model)
 
 
 def _format_ratio(ratio: float) -> str:

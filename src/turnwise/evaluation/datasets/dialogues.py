@@ -1,4 +1,4 @@
-"""Labelled dialogues: the next system actions (`actions`) and whether the last turn is consistent (`inference`).
+"""Dialogues with the next system actions, whether the last turn is consistent (`inference`), or without labels.
 
 TOD-BERT, DSE and DiaEval take DSTC2 (19 acts) and GSIM (13) as TOD-BERT's authors converted them to a universal set of
 acts. The files read here have the corpora's own labels: 11 act types of DSTC2, 7 of GSIM. (DSE's text exchanges the
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn, peer
@@ -19,11 +20,14 @@ from turnwise.evaluation.datasets.dataset import (
     SPLITS,
     Dataset,
     SplitData,
+    dataset_descriptions,
     known_datasets,
     open_strict,
     parse_choice,
     parse_text,
+    read_dialogues,
     read_json_lines,
+    with_store,
 )
 
 # ---- actions
@@ -184,3 +188,59 @@ INFERENCE_DATASETS: dict[str, Dataset[InferenceData]] = known_datasets(
         "sample": _read_sample,
     },
 )
+
+
+# ---- conversations
+
+#: Dialogues per corpus: enough to find its frequent answers, few enough to encode without a GPU.
+MAX_DIALOGUES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationData:
+    """Dialogues of a corpus: speakers and texts, without labels."""
+
+    name: str
+    dialogues: tuple[tuple[Turn, ...], ...]
+
+
+def sample_dialogues(
+    dialogues: Iterable[Dialogue], count: int = MAX_DIALOGUES, seed: int = 0
+) -> tuple[tuple[Turn, ...], ...]:
+    """Sample dialogues (all if there are fewer) and return their turns without labels, in the order of the corpus.
+
+    Corpora are often sorted by topic, so the first ones would not do. Memory holds the sampled dialogues only.
+    """
+    random = Random(seed)
+    sample: list[tuple[int, Dialogue]] = []
+    for number, dialogue in enumerate(dialogues):
+        if number < count:
+            sample.append((number, dialogue))
+        elif (place := random.randrange(number + 1)) < count:
+            # reservoir sampling: the n-th is taken with probability count / n and replaces a random one
+            sample[place] = number, dialogue
+    sample.sort(key=lambda each: each[0])
+    return tuple(tuple(Turn(turn.speaker, turn.text) for turn in dialogue.turns) for _, dialogue in sample)
+
+
+def _read_corpus(folder: Path, name: str) -> tuple[tuple[tuple[Turn, ...], ...]]:
+    description = dataset_descriptions()["conversations"][name]
+    split = description.get("split")
+    dialogues = read_dialogues(description["reader"], folder)
+    return (sample_dialogues(dialogue for dialogue in dialogues if split in (None, dialogue.split)),)
+
+
+_CORPORA: dict[str, Dataset[ConversationData]] = known_datasets(
+    "conversations",
+    ConversationData,
+    {name: partial(_read_corpus, name=name) for name in dataset_descriptions()["conversations"]},
+)
+
+
+def conversation_datasets(data: Path | None = None) -> dict[str, Dataset[ConversationData]]:
+    """Return the data sets of conversations: public corpora, and the folder itself if it is a store."""
+
+    def read_store(folder: Path, name: str) -> ConversationData:
+        return ConversationData(name, sample_dialogues(read_corpus(folder)))
+
+    return with_store(_CORPORA, data, read_store, next(iter(_CORPORA.values())).differs)
