@@ -125,7 +125,7 @@ def _statistics_blocks(title: str, statistics: "CorpusStats") -> list[Block]:
 def overlap_command(
     names: Annotated[
         list[str],
-        Argument(metavar="A B…", help="Stores, or data sets in --data; with :train, :valid or :test only that split."),
+        Argument(metavar="A B…", help="Stores, or data sets in --data; with :train, :valid or :test only a split."),
     ],
     data: OptionalData = None,
     examples: Annotated[int, Option(min=0, help="Shared texts and pairs to show for each overlap.")] = 3,

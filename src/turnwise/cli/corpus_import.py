@@ -58,16 +58,14 @@ def import_command(
     split_seed: Annotated[int, Option(help="--split: seed of the random division.")] = 0,
     limit: Annotated[int | None, Option(min=1, help="Import only that many dialogues, to try a setting.")] = None,
     region: Annotated[
-        list[str] | None,
-        Option(metavar="COUNTRY", help="mask: country of the log, such as DE, for its phone numbers; repeatable."),
+        list[str] | None, Option(metavar="COUNTRY", help="mask: country of phone numbers, such as DE; repeatable.")
     ] = None,
     mask_pattern: Annotated[
         list[str] | None,
         Option(metavar="NAME=REGEX", help="mask: a further kind, such as 'order=[A-Z]{2}-[0-9]{6}'; repeatable."),
     ] = None,
     mask_list: Annotated[
-        list[str] | None,
-        Option(metavar="NAME=FILE", help="mask: a further kind, in a file with one text per line; repeatable."),
+        list[str] | None, Option(metavar="NAME=FILE", help="mask: a further kind, a file of texts; repeatable.")
     ] = None,
     mask_entities: Annotated[str | None, Option(help="mask: module:function that returns (start, end, label).")] = None,
     pseudonyms: Annotated[bool, Option("--pseudonyms", help="mask: number what is masked, as in [NAME_2].")] = False,

@@ -58,8 +58,7 @@ def evaluate_command(
     seeds: options.EvaluationSeeds = None,
     steps: options.EvaluationSteps = None,
     every_epoch: Annotated[
-        bool,
-        Option("--every-epoch", help="Evaluate every saved epoch of the run in the folder MODEL, and draw curves."),
+        bool, Option("--every-epoch", help="Evaluate every saved epoch of the run MODEL, and draw curves.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:

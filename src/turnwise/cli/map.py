@@ -39,9 +39,7 @@ def map_command(
     since: Annotated[Path | None, Option(help="Folder of an earlier map: mark what is new since then.")] = None,
     method: options.Projection = "umap",
     min_cluster_size: options.MinClusterSize = None,
-    outliers: Annotated[
-        Literal["near", "all", "none"], Option(help="Which to assign to the nearest cluster.")
-    ] = "near",
+    outliers: Annotated[Literal["near", "all", "none"], Option(help="Which to put in the nearest cluster.")] = "near",
     limit: Annotated[int | None, Option(min=1, help="Map a random sample of at most this many texts.")] = None,
     top: Annotated[int, Option(min=1, help="Number of clusters to list.")] = 20,
     seed: options.Seed = 0,

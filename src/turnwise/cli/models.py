@@ -44,8 +44,7 @@ def embed_command(
     max_length: Annotated[int | None, Option(min=1, help="Maximum tokens per text.")] = None,
     compressed: options.Compressed = False,
     precision: Annotated[
-        Literal["float32", "bfloat16", "float16"],
-        Option(help="Precision of matrix products; float16 is faster on a GPU."),
+        Literal["float32", "bfloat16", "float16"], Option(help="Precision of products; float16 is faster on a GPU.")
     ] = "float32",
     runtime: options.RuntimeName = None,
     engine: Annotated[Literal["local", "ray"], Option(help="Encode in this process or on a Ray cluster.")] = "local",
@@ -124,8 +123,7 @@ def export_command(
     compressed: options.Compressed = False,
     dimensions: Annotated[int | None, Option(help=f"static: dimensions; {_DIMENSIONS} by default.", min=2)] = None,
     corpus: Annotated[
-        list[Path] | None,
-        Option(help="Store that a static table is fitted to, or 8-bit ranges are measured on; repeatable."),
+        list[Path] | None, Option(help="Store to fit a static table to, or to measure 8-bit ranges on; repeatable.")
     ] = None,
     words: Annotated[int | None, Option(help=f"static: words to add as tokens; {_WORDS:,} by default.", min=0)] = None,
     texts: Annotated[int | None, Option(help=f"Texts of each --corpus; {_TEXTS:,} or 400 by default.", min=0)] = None,

@@ -114,22 +114,21 @@ def start_command(
     log: Annotated[Path | None, Argument(help="Log: a file or folder of any common format, or a store.")] = None,
     out: Annotated[
         Path | None,
-        Option(file_okay=False, help="Project folder; by default the current one, or a new one named after the log."),
+        Option(file_okay=False, help="Project folder; by default the current one, or one named after the log."),
     ] = None,
     reader: Annotated[str | None, Option(help="Reader, from `turnwise corpus list`; else it is recognised.")] = None,
     settings: ReaderOptions = None,
     step: Annotated[
         list[str] | None,
-        Option(metavar="STEP", help="Hygiene step, as for `corpus import`; log by default; repeatable."),
+        Option(metavar="STEP", help="Hygiene step, as for `corpus import`, by default log; repeatable."),
     ] = None,
     mask: Annotated[bool, Option("--mask", help="Mask personal data.")] = False,
     region: Annotated[
         list[str] | None,
-        Option(metavar="COUNTRY", help="Mask personal data, with the phone numbers of this country, such as DE."),
+        Option(metavar="COUNTRY", help="Mask personal data, with phone numbers of this country, such as DE."),
     ] = None,
     model: Annotated[
-        str | None,
-        Option(help=f"Encoder: {TURNWISE_SMALL_INT8} (default; fast on a CPU), or any model that `serve` accepts."),
+        str | None, Option(help=f"Encoder: {TURNWISE_SMALL_INT8} (default; fast on a CPU), or as for `serve`.")
     ] = None,
     serve: Annotated[bool, Option(help="Serve the page when everything is ready.")] = True,
     port: Port = 8000,

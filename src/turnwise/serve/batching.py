@@ -112,8 +112,6 @@ class Batcher:
         self._arrivals.put(None)
         self._thread.join()
 
-    # ---- in the thread
-
     def _run(self) -> None:
         jobs: list[_EncodingJob] = []
         is_open = True

@@ -1,4 +1,4 @@
-"""Error responses: every error has the same JSON shape."""
+"""JSON responses: every error has the same shape."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -76,6 +76,11 @@ class ServiceError(HTTPException):
         error_type, _ = _ERRORS.get(self.status_code, (other, ""))
         body = {"error": {"message": self.detail, "type": error_type, "param": self.param, "code": self.code}}
         return Response(to_json(body), self.status_code, self.headers, media_type="application/json")
+
+
+def json_response(value: Any) -> Response:
+    """Return a JSON response; NaN and infinity become null."""
+    return Response(to_json(value, inf_nan_mode="null"), media_type="application/json")
 
 
 def configured(value: T | None, feature: str, option: str) -> T:

@@ -8,7 +8,7 @@ import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from turnwise.core.dialogue import Turn, context_turns
 from turnwise.serve.batching import Batcher, EncodingResult, Item, QueueFullError
@@ -93,7 +93,7 @@ class TurnInput(StrictModel):
     text: Text
 
 
-EXAMPLE_CONVERSATION: list[Any] = [
+EXAMPLE_TURNS: list[Any] = [
     {"speaker": "system", "text": "How can I help?"},
     {"speaker": "user", "text": "Where is my parcel?"},
 ]
@@ -105,7 +105,7 @@ Turns = Annotated[
     Field(
         description="A conversation, newest turn last; a turn is a text, or an object with its speaker. Speakers of"
         " bare texts alternate, and the newest is the user.",
-        examples=[EXAMPLE_CONVERSATION],
+        examples=[EXAMPLE_TURNS],
     ),
 ]
 
@@ -204,11 +204,6 @@ class StrictRoute(APIRoute):
             return await handle(StrictRequest(request.scope, request.receive))
 
         return handle_strictly
-
-
-def json_response(value: Any) -> Response:
-    """Return a JSON response; NaN and infinity become null."""
-    return Response(to_json(value, inf_nan_mode="null"), media_type="application/json")
 
 
 async def _get_context(request: Request) -> RequestContext:

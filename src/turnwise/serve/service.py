@@ -99,8 +99,6 @@ class Service:
         self.models = models
         return old
 
-    # ---- for routes
-
     @contextmanager
     def lease(self) -> Iterator[LoadedModels]:
         """Yield the models for a request, which stay open until it is done; raise 503 if there are none."""

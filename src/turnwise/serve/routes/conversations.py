@@ -9,20 +9,9 @@ from turnwise.assist.conversations import ConversationCluster, Conversations, co
 from turnwise.assist.responses.responder import Answer, Responder, Suggestion
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import SearchError
-from turnwise.serve.errors import ServiceError, configured, error_responses
+from turnwise.serve.errors import ServiceError, configured, error_responses, json_response
 from turnwise.serve.models import LoadedModels
-from turnwise.serve.schemas import (
-    EXAMPLE_CONVERSATION,
-    ITEMS,
-    Context,
-    Integer,
-    Name,
-    StrictModel,
-    Text,
-    Turns,
-    json_response,
-    make_router,
-)
+from turnwise.serve.schemas import EXAMPLE_TURNS, ITEMS, Context, Integer, Name, StrictModel, Text, Turns, make_router
 
 router = make_router("conversations")
 
@@ -98,7 +87,7 @@ class AnswerFilter(StrictModel):
     intent: Name | None = None
 
 
-class RespondRequest(StrictModel, json_schema_extra={"example": {"conversation": EXAMPLE_CONVERSATION, "top": 5}}):
+class RespondRequest(StrictModel, json_schema_extra={"example": {"conversation": EXAMPLE_TURNS, "top": 5}}):
     """A conversation so far."""
 
     conversation: Turns
@@ -160,7 +149,7 @@ async def add_answers(body: AddAnswersRequest, context: Context) -> Response:
     return json_response(await context.service.change(add))
 
 
-class SimilarRequest(StrictModel, json_schema_extra={"example": {"conversation": EXAMPLE_CONVERSATION, "top": 5}}):
+class SimilarRequest(StrictModel, json_schema_extra={"example": {"conversation": EXAMPLE_TURNS, "top": 5}}):
     """A conversation to find similar ones of."""
 
     conversation: Turns
@@ -210,7 +199,7 @@ async def list_clusters(context: Context) -> Response:
 
 
 class CoherenceRequest(
-    StrictModel, json_schema_extra={"example": {"conversation": [*EXAMPLE_CONVERSATION, "My cat is called Tom."]}}
+    StrictModel, json_schema_extra={"example": {"conversation": [*EXAMPLE_TURNS, "My cat is called Tom."]}}
 ):
     """A conversation to check."""
 

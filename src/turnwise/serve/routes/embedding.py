@@ -10,19 +10,8 @@ from pydantic import Field
 from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.types import Vectors
 from turnwise.serve.batching import Item
-from turnwise.serve.errors import ServiceError
-from turnwise.serve.schemas import (
-    AS_INTEGER,
-    ITEMS,
-    LIMIT,
-    Context,
-    StrictModel,
-    Text,
-    Texts,
-    Turns,
-    json_response,
-    make_router,
-)
+from turnwise.serve.errors import ServiceError, json_response
+from turnwise.serve.schemas import AS_INTEGER, ITEMS, LIMIT, Context, StrictModel, Text, Texts, Turns, make_router
 
 router = make_router("vectors")
 

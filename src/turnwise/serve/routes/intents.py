@@ -11,20 +11,10 @@ from pydantic import Field, model_validator
 from turnwise.assist.intents.decision import Decision
 from turnwise.assist.intents.storage import ExampleChange
 from turnwise.core.dialogue import OUT_OF_SCOPE
-from turnwise.serve.errors import ServiceError, configured, error_responses, unavailable
+from turnwise.serve.errors import ServiceError, configured, error_responses, json_response, unavailable
 from turnwise.serve.example_changes import RecordedChange
 from turnwise.serve.models import LoadedModels, ServedIntents
-from turnwise.serve.schemas import (
-    ITEMS,
-    Context,
-    Integer,
-    Name,
-    StrictModel,
-    Text,
-    Texts,
-    json_response,
-    make_router,
-)
+from turnwise.serve.schemas import ITEMS, Context, Integer, Name, StrictModel, Text, Texts, make_router
 
 router = make_router("intents")
 

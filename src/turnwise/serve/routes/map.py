@@ -9,18 +9,9 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from turnwise.assist.labelling.labelling import LabelGroup, Labelling, Question
-from turnwise.serve.errors import configured, error_responses, text_response
+from turnwise.serve.errors import configured, error_responses, json_response, text_response
 from turnwise.serve.models import LoadedModels
-from turnwise.serve.schemas import (
-    AS_INTEGER,
-    Context,
-    EmptyBody,
-    Integer,
-    Name,
-    StrictModel,
-    json_response,
-    make_router,
-)
+from turnwise.serve.schemas import AS_INTEGER, Context, EmptyBody, Integer, Name, StrictModel, make_router
 
 router = make_router("map", "/map")
 

@@ -15,10 +15,10 @@ from turnwise.assist.intents.examples import IntentPair
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import TurnwiseError
-from turnwise.serve.errors import ServiceError, configured, error_responses, text_response, unavailable
+from turnwise.serve.errors import ServiceError, configured, error_responses, json_response, text_response, unavailable
 from turnwise.serve.models import REPORT
 from turnwise.serve.observability import log
-from turnwise.serve.schemas import Context, EmptyBody, StrictModel, json_response, make_router
+from turnwise.serve.schemas import Context, EmptyBody, StrictModel, make_router
 from turnwise.version import __version__
 
 router = make_router("operations")
