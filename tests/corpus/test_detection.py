@@ -129,8 +129,3 @@ def test_store_is_not_imported_again(tmp_path: Path):
     import_corpus("table", log, tmp_path / "store")
     with pytest.raises(CorpusError, match="is a store already"):
         detect_format(tmp_path / "store")
-
-
-def test_missing_path(tmp_path: Path):
-    with pytest.raises(CorpusError, match="does not exist"):
-        detect_format(tmp_path / "nothing")

@@ -6,8 +6,7 @@ import pytest
 
 from tests.helpers.layouts import csv_bytes, jsonl_bytes, lay_out
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.importing.pipeline import import_corpus
-from turnwise.corpus.importing.splits import SplitPlan
+from turnwise.corpus.importing.pipeline import SplitPlan, import_corpus
 from turnwise.corpus.storage.store import Store
 
 COLUMNS = ("conversation", "speaker", "text", "time")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.importing.splits import SplitPlan
+from turnwise.corpus.importing.pipeline import SplitPlan
 
 
 def test_random_division_keeps_the_percentages_and_depends_on_id_and_seed_only():
@@ -25,11 +25,6 @@ def test_invalid_percentages(text: str):
         SplitPlan.parse(text)
 
 
-def test_a_part_may_be_empty():
-    plan = SplitPlan.parse("100/0/0")
-    assert {plan.split_of_id(str(number)) for number in range(100)} == {"train"}
-
-
 @given(st.dictionaries(st.text(), st.integers(0, 20).map(float), min_size=1))
 def test_later_conversations_are_never_in_an_earlier_split(times: dict[str, float]):
     splits = SplitPlan.parse("60/20/20").splits_by_time(times)
@@ -38,12 +33,3 @@ def test_later_conversations_are_never_in_an_earlier_split(times: dict[str, floa
     ranked = [order.index(splits[name]) for name in sorted(times, key=times.__getitem__)]
     assert ranked == sorted(ranked)
     assert all(splits[a] == splits[b] for a in times for b in times if times[a] == times[b])
-
-
-def test_division_by_time_keeps_the_percentages():
-    times = {str(number): float(number) for number in range(1_000)}
-    assert Counter(SplitPlan.parse("80/10/10").splits_by_time(times).values()) == {
-        "train": 800,
-        "valid": 100,
-        "test": 100,
-    }

@@ -69,11 +69,7 @@ def lay_out(folder: Path, files: Mapping[str, bytes | str]) -> Path:
 
 
 def turn(
-    speaker: str,
-    text: str,
-    intent: str | None = None,
-    acts: Sequence[str] = (),
-    slots: Sequence[tuple[str, str]] = (),
+    speaker: str, text: str, intent: str | None = None, acts: Sequence[str] = (), slots: Sequence[tuple[str, str]] = ()
 ) -> Turn:
     """Return a turn whose slots (name, value) are at the first occurrence of the value."""
     located = [Slot(name, value, text.index(value), text.index(value) + len(value)) for name, value in slots]

@@ -173,7 +173,7 @@ def index_responses_command(
     from turnwise.assist.responses.responder import IndexingResult, read_answers
     from turnwise.core.errors import CorpusError
     from turnwise.corpus.storage.store import is_store, require_speakers
-    from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES
+    from turnwise.corpus.texts import TEXT_FILE_SUFFIXES
 
     table = out or str(options.project_part("responses", "--out"))
     stores = [source for source in sources if is_store(source)]

@@ -203,7 +203,7 @@ def fetch_command(
 
     After an interruption the same command resumes. This is the only command that uses the network.
     """
-    from turnwise.corpus.fetching.fetch import fetch
+    from turnwise.corpus.fetching import fetch
     from turnwise.corpus.registry import get_reader
 
     reader = get_reader(name)

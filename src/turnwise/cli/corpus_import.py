@@ -80,7 +80,7 @@ def import_command(
 
     `turnwise corpus import multiwoz data/multiwoz --out store --step merge-speakers --step minimum-turns=4`
     """
-    from turnwise.corpus.importing.splits import SplitPlan
+    from turnwise.corpus.importing.pipeline import SplitPlan
 
     masking = None
     if region or mask_pattern or mask_list or mask_entities or pseudonyms:

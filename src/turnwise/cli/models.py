@@ -68,7 +68,7 @@ def embed_command(
                 raise typer.BadParameter(f"needs --engine {needed}", param_hint=name)
     arguments: dict[str, Any] = {"normalise": normalise, "max_length": max_length}
     if engine == "local":
-        from turnwise.corpus.texts.text_sources import open_text_source
+        from turnwise.corpus.texts import open_text_source
 
         texts = open_text_source(Path(source), column, split or (), speaker or ())
         from turnwise.assist.search.embedding import embed

@@ -21,6 +21,14 @@ from turnwise.corpus.storage.rejections import CorpusCounts
 
 SUMS = "SHA256SUMS"  # the file, in the folder of a download, with the checksums of all complete files
 
+#: Explanations of the options that several readers have; the docstrings of their functions explain the others.
+_SHARED_OPTIONS = {
+    "bots": "messages of bots are the system's, or left out: 'skip'.",
+    "pause": "hours without a message that end a dialogue outside threads; 0: never.",
+    "private": "true: keep private notes.",
+    "speakers": "names and their roles: 'Anna=system,*=user'; role words are known, others are numbered.",
+}
+
 #: Suffixes of the files that `corpus fetch` keeps beside a download.
 OWN_SUFFIXES = (".part", ".part.json", ".corrupt", ".unpacking", ".unpacked")
 
@@ -92,8 +100,11 @@ class Reader:
 
     @property
     def help(self) -> str:
-        """The docstring of the reader's function, which explains the options."""
-        return (inspect.getdoc(self._load_function()) or "").replace("    source: the files to read.\n", "")
+        """What the reader reads, and its options."""
+        text = inspect.getdoc(self._load_function()) or ""
+        names = [name for name in self.options if name in _SHARED_OPTIONS and f"\n    {name}: " not in text]
+        heading = ["", "Options:"] if names and "Options:" not in text else []
+        return "\n".join([text, *heading, *(f"    {name}: {_SHARED_OPTIONS[name]}" for name in names)])
 
     def parse_options(self, settings: Iterable[tuple[str, str]]) -> dict[str, Any]:
         """Convert `key=value` settings to the types of the options; some may be given more than once."""

@@ -17,7 +17,7 @@ from turnwise.assist.search.embedding import embed
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError, SearchError
 from turnwise.corpus.storage.writing import StoreWriter
-from turnwise.corpus.texts.text_sources import open_text_source
+from turnwise.corpus.texts import open_text_source
 from turnwise.models.encoder import Encoder
 from turnwise.models.loading import wrap_model
 

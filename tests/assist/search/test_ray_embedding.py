@@ -30,7 +30,7 @@ from turnwise.assist.search.ray_embedding import LanceWriter, embed_on_ray
 from turnwise.core.dialogue import Dialogue, Slot, Turn
 from turnwise.core.errors import CorpusError, MissingPackageError, SearchError
 from turnwise.corpus.storage.writing import StoreWriter
-from turnwise.corpus.texts.text_sources import open_text_source
+from turnwise.corpus.texts import open_text_source
 from turnwise.models.loading import load_model
 
 # ---- blocks

@@ -81,20 +81,6 @@ def test_lists_of_messages(key: str, messages: list, speakers: list, tmp_path: P
         assert utterances(dialogue) == list(zip(speakers, ["Hi", "Hello"], strict=True))
 
 
-def test_sharegpt_roles(tmp_path: Path, try_import: Callable):
-    roles = ("system", "human", "function_call", "observation", "gpt", "user", "chatgpt")
-    record = {"id": "a", "conversations": [{"from": role, "value": role} for role in roles]}
-    outcome = try_import("messages", lay_out(tmp_path / "in", {"a.jsonl": jsonl_bytes(record)}))
-    assert [utterances(it) for it in outcome.dialogues] == [
-        [("user", "human"), ("system", "gpt"), ("user", "user"), ("system", "chatgpt")]
-    ]
-    assert outcome.manifest["left_out"] == {
-        "system messages": 1,
-        "function_call messages": 1,
-        "observation messages": 1,
-    }
-
-
 @pytest.mark.parametrize(
     ("messages", "reason"),
     [
@@ -113,12 +99,3 @@ def test_other_lists_are_rejected(messages: Any, reason: str, tmp_path: Path, tr
     outcome = try_import("messages", folder)
     assert "fine" in {it.id for it in outcome.dialogues}
     assert reason in outcome.reasons[0]
-
-
-def test_empty_text_in_a_list_keeps_the_speakers(tmp_path: Path, try_import: Callable):
-    folder = lay_out(tmp_path / "in", {"a.jsonl": jsonl_bytes({"id": "a", "dialog": ["one", " ", "three", "four"]})})
-    outcome = try_import("messages", folder)
-    assert [utterances(it) for it in outcome.dialogues] == [
-        [("speaker_1", "one")],
-        [("speaker_1", "three"), ("speaker_2", "four")],
-    ]

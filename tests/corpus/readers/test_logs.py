@@ -2,8 +2,8 @@
 
 import gzip
 import json
-from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta, timezone
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from tests.helpers.layouts import csv_bytes, jsonl_bytes, lay_out, parquet_bytes
 from tests.helpers.outcomes import outcome_of
 from tests.helpers.reading import utterances
 from turnwise.core.dialogue import Dialogue, Slot, Turn
-from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.readers.jsonl import to_json
 from turnwise.corpus.readers.shared.speakers import ROLE_WORDS
@@ -64,15 +63,6 @@ def test_rows_are_sorted_by_time_where_there_is_one(tmp_path: Path, try_import: 
     assert [text for _, text in utterances(dialogue)] == ["first", "second", "third", "fourth"]
 
 
-def test_several_messages_in_a_row_stay_several_turns(tmp_path: Path, try_import: Callable):
-    """The step `merge-speakers` joins them; the reader does not."""
-    folder = table(tmp_path / "in", ("a", "user", "Hi", ""), ("a", "user", "Anyone?", ""), ("a", "bot", "Yes", ""))
-    (dialogue,) = try_import("table", folder).dialogues
-    assert utterances(dialogue) == [("user", "Hi"), ("user", "Anyone?"), ("system", "Yes")]
-    (merged,) = import_corpus("table", folder, tmp_path / "merged", steps=["merge-speakers"])
-    assert [turn.speaker for turn in merged.turns] == ["user", "system"]
-
-
 def test_conversation_may_be_spread_over_files(tmp_path: Path, try_import: Callable):
     """Daily logs split conversations; a rejection names its file."""
     folder = table(tmp_path / "in", ("a", "user", "Late already", "1"), name="monday.csv")
@@ -113,24 +103,14 @@ def test_time_formats(first: str, second: str, options: dict, tmp_path: Path, tr
 @pytest.mark.parametrize(
     "moments",
     [
-        pa.array(
-            [datetime(2024, 5, 1, 10, tzinfo=UTC), datetime(2024, 5, 1, 9, tzinfo=UTC)], pa.timestamp("us", "UTC")
-        ),
+        pa.array([datetime(2024, 5, 1, 10, tzinfo=UTC), datetime(2024, 5, 1, 9, tzinfo=UTC)]),
         pa.array([datetime(2024, 5, 1, 10), datetime(2024, 5, 1, 9)], pa.timestamp("ns")),  # noqa: DTZ001 (without a zone)
-        pa.array([datetime(2024, 5, 1, 10), datetime(2024, 5, 1, 9)], pa.timestamp("s")),  # noqa: DTZ001
-        pa.array(
-            [
-                datetime(2024, 5, 1, 9, tzinfo=UTC),
-                datetime(2024, 5, 1, 10, tzinfo=timezone(timedelta(hours=2))),
-            ],
-            pa.timestamp("ms", "Europe/Berlin"),
-        ),
         pa.array([date(2024, 5, 2), date(2024, 5, 1)]),
         pa.array([20, 10]),
         pa.array([2.5, 1.5]),
         pa.array(["2024-05-01T10:00:00", "2024-05-01T09:00:00"]),
     ],
-    ids=["utc", "ns", "s", "zone", "date", "int", "float", "string"],
+    ids=["utc", "ns", "date", "int", "float", "string"],
 )
 def test_parquet_time_types(moments: pa.Array, tmp_path: Path, try_import: Callable):
     columns = {"conversation": ["a", "a"], "speaker": ["bot", "user"], "text": ["later", "earlier"], "time": moments}
@@ -183,14 +163,6 @@ def test_missing_column_is_an_error_that_lists_the_columns(
     assert "--set" in error
 
 
-def test_row_without_a_conversation_is_rejected_alone(tmp_path: Path, try_import: Callable):
-    folder = table(tmp_path / "in", ("a", "user", "Hi", ""), (" ", "user", "Whose?", ""), ("", "bot", "Nobody's", ""))
-    outcome = try_import("table", folder)
-    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi")]]
-    assert [(it["line"], it["text"]) for it in outcome.rejected] == [(3, "Whose?"), (4, "Nobody's")]
-    assert {it["reason"] for it in outcome.rejected} == {"no conversation in column 'conversation'"}
-
-
 def test_quoted_cells_may_hold_line_ends_and_delimiters(tmp_path: Path, try_import: Callable):
     """As e-mails in a spreadsheet do; the lines that rejections tell are those of the file."""
     mail = b'"Dear all,\r\n\r\nit says ""no"", twice.\r\nAnn"'
@@ -201,12 +173,6 @@ def test_quoted_cells_may_hold_line_ends_and_delimiters(tmp_path: Path, try_impo
         [("system", "x\ty;z")],
     ]
     assert [rejection["line"] for rejection in outcome.rejected] == [6]
-
-
-def test_cell_above_the_limit_of_the_csv_module(tmp_path: Path, try_import: Callable):
-    text = "word " * 100_000 + "end"
-    (dialogue,) = try_import("table", table(tmp_path / "in", ("a", "user", text, ""))).dialogues
-    assert dialogue.turns[0].text == text
 
 
 def test_short_rows_lack_their_last_cells_and_long_rows_are_rejected(tmp_path: Path, try_import: Callable):
@@ -224,13 +190,6 @@ def test_file_of_any_name_reads_as_csv(name: str, tmp_path: Path, try_import: Ca
     """Whoever names the file itself may call it what they like; the last known ending decides."""
     folder = table(tmp_path / "in", ("a", "user", "Hi", ""), name=name)
     assert [utterances(it) for it in try_import("table", folder / name).dialogues] == [[("user", "Hi")]]
-
-
-@pytest.mark.parametrize("name", ["LOG.TSV", "a.csv.tsv", "log.tsv.gz"])
-def test_file_that_ends_in_tsv_has_tabs(name: str, tmp_path: Path, try_import: Callable):
-    content = csv_bytes(COLUMNS, ("a", "user", "Hi, you", ""), delimiter="\t")
-    folder = lay_out(tmp_path / "in", {name: gzip.compress(content) if name.endswith(".gz") else content})
-    assert [utterances(it) for it in try_import("table", folder / name).dialogues] == [[("user", "Hi, you")]]
 
 
 def test_intents_and_splits_come_from_their_columns(tmp_path: Path, try_import: Callable):
@@ -298,24 +257,6 @@ def test_numbers_in_the_speaker_map_are_not_reused(tmp_path: Path, try_import: C
     assert [who for who, _ in utterances(dialogue)] == ["speaker_2", "speaker_1", "speaker_3"]
 
 
-@pytest.mark.parametrize("name", ["", "  "])
-def test_turn_without_a_speaker_is_rejected(name: str, tmp_path: Path, try_import: Callable):
-    outcome = try_import("table", table(tmp_path / "in", ("a", name, "Boo", ""), ("a", "user", "Hi", "")))
-    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi")]]
-    assert [(it["line"], it["text"]) for it in outcome.rejected] == [(2, "Boo")]
-
-
-def test_convokit_speakers_that_are_null_are_rejected(tmp_path: Path, try_import: Callable):
-    """Nobody is called 'None'."""
-    records = [
-        {"id": "1", "conversation_id": "1", "speaker": None, "text": "Boo", "timestamp": 1},
-        {"id": "2", "conversation_id": "1", "speaker": "user", "text": "Hi", "timestamp": 2},
-    ]
-    outcome = try_import("convokit", lay_out(tmp_path / "in", {"utterances.jsonl": jsonl_bytes(*records)}))
-    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi")]]
-    assert [it["line"] for it in outcome.rejected] == [1]
-
-
 # ---- messages
 
 
@@ -360,13 +301,6 @@ def test_parts_are_joined_and_images_are_counted(tmp_path: Path, try_import: Cal
     assert outcome.manifest["left_out"] == {"image_url parts": 1, "input_audio parts": 1, "unknown parts": 1}
 
 
-def test_message_with_only_an_image_is_rejected(tmp_path: Path, try_import: Callable):
-    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}
-    outcome = try_import("messages", chat(tmp_path / "in", picture, {"role": "assistant", "content": "A fern."}))
-    assert [utterances(it) for it in outcome.dialogues] == [[("system", "A fern.")]]
-    assert outcome.reasons == ["the text is empty"]
-
-
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
@@ -382,17 +316,6 @@ def test_unreadable_message_is_rejected_alone(message: dict, reason: str, tmp_pa
     assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi")]]
     assert reason in outcome.reasons[0]
     assert outcome.rejected[0]["dialogue"] == "c"
-
-
-@pytest.mark.parametrize("message", [None, "Hi", {"content": "Hi"}, {"role": "user"}, {"role": "user", "content": [5]}])
-def test_message_of_another_shape_rejects_its_conversation_and_no_other(
-    message: Any, tmp_path: Path, try_import: Callable
-):
-    fine = {"id": "fine", "messages": [{"role": "user", "content": "Hi"}]}
-    broken = {"id": "broken", "messages": [{"role": "user", "content": "Hi"}, message]}
-    outcome = try_import("messages", lay_out(tmp_path / "in", {"chats.jsonl": jsonl_bytes(broken, fine)}))
-    assert [it.id for it in outcome.dialogues] == ["fine"]
-    assert [(it["kind"], it["line"], it["dialogue"]) for it in outcome.rejected] == [("dialogue", 1, "broken")]
 
 
 def test_conversation_id_is_its_own_or_its_place(tmp_path: Path, try_import: Callable):
@@ -420,14 +343,8 @@ def test_line_without_a_speaker_continues_the_turn(tmp_path: Path, try_import: C
 @pytest.mark.parametrize(
     "line",
     [
-        "10:30 is fine",
-        "at 10:30",
-        "http://example.org/a: b",
-        "https://example.org",
-        "C:\\temp",
-        "a name that is far too long to be the name of anybody at all: no",
-        "::",
-        "one\ttwo: three",
+        *("10:30 is fine", "at 10:30", "http://example.org/a: b", "https://example.org", "C:\\temp"),
+        *("a name that is far too long to be the name of anybody at all: no", "::", "one\ttwo: three"),
     ],
 )
 def test_times_and_addresses_start_no_turn(line: str, tmp_path: Path, try_import: Callable):
@@ -448,12 +365,6 @@ def test_first_line_without_a_speaker_is_rejected(tmp_path: Path, try_import: Ca
     assert outcome.manifest["read"] == {"dialogues": 2, "utterances": 3}
 
 
-def test_empty_turn_is_rejected_with_its_line(tmp_path: Path, try_import: Callable):
-    outcome = try_import("text", text_file(tmp_path / "in", "User: Hi\nAgent:\nUser: Anybody?\n"))
-    assert [utterances(it) for it in outcome.dialogues] == [[("user", "Hi")], [("user", "Anybody?")]]
-    assert [(it["line"], it["reason"]) for it in outcome.rejected] == [(2, "the text is empty")]
-
-
 def test_blank_lines_with_spaces_separate_dialogues(tmp_path: Path, try_import: Callable):
     outcome = try_import("text", text_file(tmp_path / "in", "\n \nUser: a\n \t \n\n  Agent : b  \n"))
     assert [(it.id, utterances(it)) for it in outcome.dialogues] == [
@@ -467,14 +378,6 @@ def test_long_monologue(tmp_path: Path):
     folder = text_file(tmp_path / "in", "User: It began\n" + "and then some more of the same old story\n" * 100_000)
     (dialogue,) = import_corpus("text", folder, tmp_path / "out")
     assert dialogue.turns[0].text.count("\n") == 100_000
-
-
-def test_line_of_spaces(tmp_path: Path):
-    """A pattern that backtracks would need hours."""
-    spaces = " " * 500_000
-    folder = text_file(tmp_path / "in", f"User: Hi\n{spaces}x\ny{spaces}z\n")
-    (dialogue,) = import_corpus("text", folder, tmp_path / "out")
-    assert dialogue.turns[0].text.split() == ["Hi", "x", "y", "z"]
 
 
 # ---- turnwise's own format
@@ -542,72 +445,42 @@ def _with_slot(**changes: Any) -> dict[str, Any]:
     return _with_turn(slots=[{**GOOD_TURN["slots"][0], **changes}])
 
 
-def _without(record: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name != key}
+def _each(make: Callable[..., Any], **wrong_values: list) -> Iterator[Any]:
+    """Yield a record for each of the wrong values of each key."""
+    return (make(**{key: value}) for key, values in wrong_values.items() for value in values)
 
 
-REFUSED = {
-    "not an object": [],
-    "a string": "x",
-    "null": None,
-    "no id": {"turns": [GOOD_TURN]},
-    "empty id": {**GOOD, "id": ""},
-    "number as id": {**GOOD, "id": 5},
-    "null id": {**GOOD, "id": None},
-    "no turns": {"id": "x"},
-    "empty turns": {"id": "x", "turns": []},
-    "turns an object": {"id": "x", "turns": {"0": GOOD_TURN}},
-    "turns null": {"id": "x", "turns": None},
-    "turns a string": {"id": "x", "turns": "Hi"},
-    "a turn null": {"id": "x", "turns": [GOOD_TURN, None]},
-    "a turn a string": {"id": "x", "turns": ["Hi"]},
-    "a turn a list": {"id": "x", "turns": [["user", "Hi"]]},
-    "number as source": {**GOOD, "source": 5},
-    "null source": {**GOOD, "source": None},
-    "number as split": {**GOOD, "split": 5},
-    "list as split": {**GOOD, "split": ["train"]},
-    "null split": {**GOOD, "split": None},
-    "no speaker": {"id": "x", "turns": [_without(GOOD_TURN, "speaker")]},
-    "unknown speaker": _with_turn(speaker="bob"),
-    "speaker zero": _with_turn(speaker="speaker_0"),
-    "speaker in capitals": _with_turn(speaker="User"),
-    "null speaker": _with_turn(speaker=None),
-    "list as speaker": _with_turn(speaker=["user"]),
-    "no text": {"id": "x", "turns": [_without(GOOD_TURN, "text")]},
-    "empty text": _with_turn(text="", slots=[]),
-    "blank text": _with_turn(text=" \n", slots=[]),
-    "number as text": _with_turn(text=5, slots=[]),
-    "null text": _with_turn(text=None, slots=[]),
-    "list as text": _with_turn(text=["Hi"], slots=[]),
-    "number as intent": _with_turn(intent=5),
-    "zero as intent": _with_turn(intent=0),
-    "list as intent": _with_turn(intent=[]),
-    "false as intent": _with_turn(intent=False),
-    "string as acts": _with_turn(acts="inform"),
-    "null as acts": _with_turn(acts=None),
-    "number among acts": _with_turn(acts=["inform", 5]),
-    "null among acts": _with_turn(acts=[None]),
-    "object as slots": _with_turn(slots={}),
-    "null as slots": _with_turn(slots=None),
-    "string as slots": _with_turn(slots=""),
-    "slot a string": _with_turn(slots=["count"]),
-    "slot without name": _with_turn(slots=[{"start": 0, "end": 3}]),
-    "slot without start": _with_turn(slots=[{"name": "count", "end": 3}]),
-    "slot without end": _with_turn(slots=[{"name": "count", "start": 0}]),
-    "empty slot name": _with_slot(name=""),
-    "number as slot name": _with_slot(name=5),
-    "null slot name": _with_slot(name=None),
-    "number as value": _with_slot(value=5),
-    "null value": _with_slot(value=None),
-    "negative start": _with_slot(start=-8, end=-5),
-    "end of zero": _with_slot(start=0, end=0, value=""),
-    "string as start": _with_slot(start="0"),
-    "fraction as end": _with_slot(end=2.5),
-    "true as end": _with_slot(end=True, value="T"),
-}
+_NO_LISTS = ["", None, {}, "Hi"]
+
+REFUSED = [
+    *([], "x", None, {"turns": [GOOD_TURN]}, {"id": "x"}),
+    *_each(
+        lambda **changes: GOOD | changes,
+        id=["", 5, None],
+        turns=[[], *_NO_LISTS, {"0": GOOD_TURN}, [GOOD_TURN, None], ["Hi"], [["user", "Hi"]]],
+        source=[5, None],
+        split=[5, ["train"], None],
+    ),
+    *({"id": "x", "turns": [{key: value}]} for key, value in (("text", "Hi"), ("speaker", "user"))),
+    *_each(
+        _with_turn,
+        speaker=["bob", "speaker_0", "User", None, ["user"]],
+        intent=[5, 0, [], False],
+        acts=["inform", None, ["inform", 5], [None]],
+        slots=[
+            *_NO_LISTS,
+            ["count"],
+            [{"start": 0, "end": 3}],
+            [{"name": "count", "end": 3}],
+            [{"name": "n", "start": 0}],
+        ],
+    ),
+    *_each(lambda **changes: _with_turn(slots=[], **changes), text=["", " \n", 5, None, ["Hi"]]),
+    *_each(_with_slot, name=["", 5, None], value=[5, None], start=["0", -8], end=[0, 2.5, True]),
+]
 
 
-@pytest.mark.parametrize("record", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("record", REFUSED)
 def test_reader_rejects_what_the_schema_rejects(record: Any, tmp_path: Path, try_import: Callable):
     """Something of it is rejected, by its line; a good dialogue beside it is kept."""
     assert not VALIDATOR.is_valid(record)
@@ -635,14 +508,6 @@ def test_reader_rejects_what_a_schema_cannot_express(record: dict, tmp_path: Pat
     assert [it["line"] for it in outcome.rejected][:1] == [1]
 
 
-def test_unknown_keys_are_ignored(tmp_path: Path, try_import: Callable):
-    record = {**GOOD, "rating": 5, "turns": [{**GOOD_TURN, "mood": "calm"}]}
-    VALIDATOR.validate(record)
-    outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(record)}))
-    assert outcome.rejected == ()
-    assert outcome.dialogues[0].turns == (Turn("user", "Two teas", slots=(Slot("count", "Two", 0, 3),)),)
-
-
 def test_dialogue_without_source_gets_the_readers_name(tmp_path: Path, try_import: Callable):
     records = [GOOD, {**GOOD, "id": "y", "source": "kiosk"}, {**GOOD, "id": "z", "source": ""}]
     outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(*records)}))
@@ -661,9 +526,3 @@ def test_id_is_unique_over_files(tmp_path: Path, try_import: Callable):
     folder = lay_out(tmp_path / "in", {"a.jsonl": jsonl_bytes(GOOD), "b.jsonl": jsonl_bytes(GOOD)})
     outcome = try_import("jsonl", folder)
     assert [(it["file"], it["reason"]) for it in outcome.rejected] == [("b.jsonl", "the id 'x' was there before")]
-
-
-def test_only_faults_is_an_error_that_names_the_first(tmp_path: Path):
-    folder = lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes({"id": "x", "turns": []})})
-    with pytest.raises(CorpusError, match="the dialogue has no turns"):
-        import_corpus("jsonl", folder, tmp_path / "out")

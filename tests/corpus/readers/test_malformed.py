@@ -44,23 +44,9 @@ FORMATS = {
 }
 #: Readers that parse lines or texts with patterns of their own, some of which could backtrack.
 PATTERN_READERS = (
-    "cornell_movie_dialogs",
-    "hwu64_kfold",
-    "irc_disentanglement",
-    "lex",
-    "massive",
-    "mbox",
-    "messages",
-    "multiwoz",
-    "personachat",
-    "rasa",
-    "responses",
-    "slack",
-    "taskmaster3_partial",
-    "teams",
-    "transcript",
-    "twitter_support",
-    "whatsapp",
+    *("cornell_movie_dialogs", "hwu64_kfold", "irc_disentanglement", "lex", "massive", "mbox", "messages"),
+    *("multiwoz", "personachat", "rasa", "responses", "slack", "taskmaster3_partial", "teams", "transcript"),
+    *("twitter_support", "whatsapp"),
 )
 
 each_reader = pytest.mark.parametrize("reader", READERS)
@@ -171,23 +157,6 @@ def test_truncated_file_keeps_complete_dialogues(reader: str, tmp_path: Path):
                 assert outcome.rejected or outcome.error
 
 
-@pytest.mark.parametrize(
-    ("reader", "other"),
-    [
-        ("kvret", "kvret_test_public.json"),
-        ("topical_chat", "conversations/test_freq.json"),
-        ("star", "dialogues/9.json"),
-        ("jsonl", "zz.jsonl"),
-    ],
-)
-def test_truncated_file_beside_a_valid_one(reader: str, other: str, tmp_path: Path, try_import: Callable):
-    layout = BASES[reader]
-    folder = lay_out(layout.write(tmp_path / "in"), {other: layout.content[:40]})
-    outcome = try_import(reader, folder, **layout.options)
-    assert sorted(dialogue.id for dialogue in outcome.dialogues) == sorted(dialogue.id for dialogue in layout.expected)
-    assert [rejection["file"] for rejection in outcome.rejected] == [other]
-
-
 @pytest.mark.parametrize("reader", ["kvret", "topical_chat", "star"])
 def test_content_after_a_json_document_is_listed(reader: str, tmp_path: Path, try_import: Callable):
     layout = BASES[reader]
@@ -212,16 +181,6 @@ def test_damaged_gzip_file_is_listed(name: str, tmp_path: Path):
     for damage, changed in damaged.items():
         outcome = try_reading(layout.reader, layout.write(tmp_path / damage, changed), **layout.options)
         assert outcome.rejected or outcome.error, damage
-
-
-def test_gzip_file_with_any_byte_changed(tmp_path: Path):
-    """A wrong byte in a gzip file can raise several kinds of error; none of them escapes."""
-    for name in ("abcd gzip", "messages gzip"):
-        layout = layout_named(name)
-        for position in range(0, len(layout.content), 5):
-            damaged = bytearray(layout.content)
-            damaged[position] ^= 0x55
-            try_reading(layout.reader, layout.write(tmp_path / f"{name}-{position}", bytes(damaged)), **layout.options)
 
 
 def test_parquet_file_truncated_or_with_any_byte_changed(tmp_path: Path, try_import: Callable):
@@ -357,19 +316,6 @@ def test_nesting_that_json_just_accepts_is_rejected(depth: int, tmp_path: Path, 
     lay_out(folder, {"own.jsonl": "\n".join([*records, good])})
     outcome = try_import("jsonl", folder)
     assert [dialogue.id for dialogue in outcome.dialogues] == ["good"]
-    lay_out(
-        tmp_path / "forum",
-        {
-            "utterances.jsonl": "\n".join(
-                [
-                    f'{{"id": "1", "conversation_id": "c", "speaker": "a", "text": {nested}, "timestamp": 1}}',
-                    f'{{"id": {nested}, "conversation_id": "d", "speaker": {nested}, "text": "Hm", "timestamp": 1}}',
-                    '{"id": "3", "conversation_id": "c", "speaker": "a", "text": "Fine", "timestamp": 1}',
-                ]
-            )
-        },
-    )
-    assert "c" in {dialogue.id for dialogue in try_import("convokit", tmp_path / "forum").dialogues}
 
 
 @each_format_and_pattern
@@ -394,7 +340,7 @@ def _repeat(layout: Layout) -> bytes:
 @pytest.mark.parametrize(
     "reader",
     [
-        *sorted(set(JSON_FILES) - ONE_DIALOGUE_PER_FILE - MESSAGES_WITH_IDS - {"json"}),
+        *sorted(set(JSON_FILES) - ONE_DIALOGUE_PER_FILE - MESSAGES_WITH_IDS - {"json", "lex"}),
         "metalwoz",
         "jsonl",
         "msr_e2e",
@@ -548,7 +494,6 @@ def _massive(**changes: Any) -> bytes:
     ("reader", "content", "reason"),
     [
         ("cornell_movie_dialogs", b"u0 +++$+++ u2 +++$+++ m0 +++$+++ ['L1', 'L2'\n", "expected a list of lines"),
-        ("cornell_movie_dialogs", b"u0 +++$+++ u2 +++$+++ m0 +++$+++ print(1)\n", "expected a list of lines"),
         ("cornell_movie_dialogs", b"u0 +++$+++ u2 +++$+++ m0 +++$+++ 'L1'\n", "expected a list of lines"),
         ("cornell_movie_dialogs", b"u0 +++$+++ u2 +++$+++ m0 +++$+++ ['L99']\n", "'L99' is missing"),
         ("cornell_movie_dialogs", b"u0 +++$+++ u2\n", "not enough values"),
@@ -556,10 +501,7 @@ def _massive(**changes: Any) -> bytes:
         ("msr_e2e", b"3\t1\tt\tghost\tBoo\n", "unknown speaker 'ghost'"),
         ("personachat", b"no number\n", "expected a number, a space and a text"),
         ("responses", b"2\ta\tb\n", "expected 0 or 1, at least one turn, and a response, separated by tabs"),
-        ("responses", b"1\tonly a turn\n", "expected 0 or 1, at least one turn, and a response, separated by tabs"),
-        ("labelled_responses", b"2\ta\tb\n", "expected 0 or 1, at least one turn, and a response, separated by tabs"),
         ("labelled_responses", b"1\ta\t \n", "a non-blank context and response are expected"),
-        ("labelled_responses", b"1\ta\tb\0\n", "a non-blank context and response are expected"),
         ("labelled_responses", b"1\t \t \tb\n", "a non-blank context and response are expected"),
         ("question_answers", b"__import__('os').getcwd()\n", "nor is it a Python literal"),
         ("question_answers", b'{"question": "Only this?"}\n', "'answer' is missing"),
@@ -579,28 +521,16 @@ def _massive(**changes: Any) -> bytes:
         ("authored_intents", b'{"domain": "a", "intent": "b", "texts": "c"}\n', "'texts' must be a list"),
         ("authored_intents", b'{"domain": "a", "texts": ["b"]}\n', "'intent' is missing"),
         ("authored_pairs", b'{"topic": "a", "message": "b"}\n', "'reply' is missing"),
-        ("massive", b'{"id": "9", "locale": "en-US"}\n', "'partition' is missing"),
         ("massive", b'{"id": "9", "locale": "fr-FR"}\n', "set locale=fr-FR to read it"),
         ("massive", _massive(id="1"), "the id 'en-US/1' was there before"),
-        ("massive", _massive(id=9), "'id' must be a non-blank string"),
         ("massive", _massive(intent=" "), "'intent' must be a non-blank string"),
         ("massive", _massive(partition="extra"), "the partition must be train, dev or test, got 'extra'"),
-        (
-            "massive",
-            _massive(annot_utt="feed [pet : cats]"),
-            "the annotation and the text 'feed cows' have different words",
-        ),
+        ("massive", _massive(annot_utt="feed [pet : cats]"), "the annotation and the text 'feed cows' have different"),
         ("massive", _massive(annot_utt="feed [pet cows]"), "slots must be marked as '[name : value]'"),
         ("massive", _massive(annot_utt="feed [ : cows]"), "a slot has no name"),
         ("massive", _massive(annot_utt="feed [pet : ] cows"), "the slot 'pet' has no value"),
-        (
-            "hwu64_kfold",
-            b"9;pets;feed;feed [pet : cows];feed cats;\n",
-            "the annotation and the text 'feed cats' have different words",
-        ),
         ("hwu64_kfold", b"9;;feed;feed cows;feed cows;\n", "'scenario' must be a non-blank string"),
         ("hwu64_kfold", b"9;pets;feed\n", "'answer_annotation' must be a non-blank string"),
-        ("zendesk", b'{"id": 5}\n', "'requester_id' is missing"),
         ("zendesk", b'{"id": 5, "requester_id": 1}\n', "export the tickets with their comments"),
         ("intercom", b'{"id": "5", "source": {}}\n', "export each conversation, not the list of them"),
         ("twitter_support", b"5,a,True,Tue Oct 31 22:10:47 +0000 2017,Hm,,\n", "the tweet 5 was there before"),
@@ -679,21 +609,6 @@ def test_slot_gated_files_of_unequal_length_are_rejected(reader: str, file: str,
         assert outcome.dialogues == layout.expected[2:]
         assert [(it["file"], it["kind"]) for it in outcome.rejected] == [(f"data/{reader}/test/seq.in", "file")]
         assert "they need the same number of lines" in outcome.rejected[0]["reason"]
-    folder = layout.write(tmp_path / "missing")
-    (folder / name).unlink()
-    outcome = try_import(reader, folder)
-    assert outcome.dialogues == layout.expected[2:]
-    assert len(outcome.rejected) == (file != "seq.in")  # without its utterances a split is not there
-
-
-def test_undecodable_slot_tags_cost_one_utterance(tmp_path: Path, try_import: Callable):
-    layout = BASES["snips"]
-    name = "data/snips/test/seq.out"
-    outcome = try_import(
-        "snips", lay_out(layout.write(tmp_path / "in"), {name: b"O \xe9\n" + layout.files[name].split(b"\n", 1)[1]})
-    )
-    assert outcome.dialogues == layout.expected[1:]
-    assert [(it["file"], it["line"]) for it in outcome.rejected] == [(name, 1), ("data/snips/test/seq.in", 1)]
 
 
 @pytest.mark.parametrize(
@@ -770,17 +685,6 @@ def test_self_dialogue_ignores_other_columns(tmp_path: Path, try_import: Callabl
     content = csv_bytes(("AssignmentId", "Answer.sentence1", "Answer.sentence_feedback"), ("A1", "Hm", "nice task"))
     outcome = try_import("self_dialogue", lay_out(tmp_path / "in", {"corpus/x/x.csv": content}))
     assert [turn.text for dialogue in outcome.dialogues for turn in dialogue.turns] == ["Hm"]
-
-
-def test_self_dialogue_needs_the_list_of_blocked_workers(tmp_path: Path, try_import: Callable):
-    layout = BASES["self_dialogue"]
-    folder = layout.write(tmp_path / "in")
-    error = try_import("self_dialogue", folder / layout.main, drop_blocked_workers=True).error
-    assert "blocked_workers.txt" in error
-    (folder / "blocked_workers.txt").unlink()
-    assert "blocked_workers.txt" in try_import("self_dialogue", folder, drop_blocked_workers=True).error
-    lay_out(folder, {"a/blocked_workers.txt": "W1\n", "b/blocked_workers.txt": "W7\n"})
-    assert [it.id for it in try_import("self_dialogue", folder, drop_blocked_workers=True).dialogues] == ["A2"]
 
 
 def test_convokit_circular_replies_are_listed(tmp_path: Path, try_import: Callable):

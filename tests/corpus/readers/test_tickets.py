@@ -59,7 +59,7 @@ def test_requester_is_the_user_and_others_have_the_roles_of_users(tmp_path: Path
     ("users", "reason"),
     [
         ({}, "'users' must be a list"),
-        ([5], "expected an object with 'id', got a int"),
+        ([5], "expected an object with 'role', got a int"),
         ([{"id": CID}], "'role' is missing"),
         ([{"id": CID, "role": "boss"}], "unknown role 'boss': expected end-user, agent, admin"),
     ],
@@ -127,8 +127,7 @@ def test_message_without_text_splits_the_ticket(comment: dict, left_out: str, tm
     [
         (5, "expected an object with 'author_id', got a int"),
         ({"body": "Hm", "public": True}, "'author_id' is missing"),
-        (zendesk_comment(BOB, "Hm", 1, author_id=[1]), "'author_id' must be a number or a text"),
-        (zendesk_comment(BOB, "Hm", 1, author_id=True), "'author_id' must be a number or a text"),
+        (zendesk_comment(BOB, "Hm", 1, author_id=[1]), "'author_id' is a list, not a string"),
         (zendesk_comment(BOB, "Hm", 1, public="yes"), "'public' is a str, not true or false"),
         ({"author_id": BOB, "body": "Hm"}, "'public' is missing"),
         ({"author_id": BOB, "public": True}, "'plain_body' or 'body' or 'html_body' is missing"),
@@ -204,16 +203,6 @@ def test_tickets_without_messages_are_counted(tmp_path: Path, try_import: Callab
     assert outcome.manifest["left_out"] == {"tickets without a message": 2, "private notes": 1}
 
 
-def test_truncated_page_is_rejected_and_truncated_lines_are_kept(tmp_path: Path, try_import: Callable):
-    tickets = [{"id": n, "requester_id": ANN, "comments": [zendesk_comment(ANN, "Hi", 0)]} for n in (1, 2, 3)]
-    page = lay_out(tmp_path / "page", {"a.json": json_bytes({"tickets": tickets}, indent=1)[:-40]})
-    assert "not valid JSON from here on" in try_import("zendesk", page).error
-    lines = lay_out(tmp_path / "lines", {"a.json": jsonl_bytes(*tickets)[:-40]})
-    outcome = try_import("zendesk", lines)
-    assert [it.id for it in outcome.dialogues] == ["1", "2"]
-    assert [it["line"] for it in outcome.rejected] == [3]
-
-
 # ---- Intercom
 
 
@@ -283,7 +272,7 @@ def test_intercom_missing_text_splits(missing: dict, left_out: str, tmp_path: Pa
         ("Hm", "expected an object with 'part_type', got a str"),
         ({"body": "Hm"}, "'part_type' is missing"),
         (part("comment", "user", "Hm", 2, author=None), "'author' is a NoneType, not an object"),
-        (part("comment", "ghost", "Hm", 2), "unknown author type 'ghost': expected user, lead, contact, admin"),
+        (part("comment", "ghost", "Hm", 2), "unknown type 'ghost': expected user, lead, contact, admin"),
         (part("comment", "user", "Hm", 2, created_at=[]), "'created_at' is a list, not a time"),
         (part("comment", "user", "Hm", 2, body={}), "'body' is a dict, not a string"),
     ],
@@ -293,13 +282,6 @@ def test_intercom_unreadable_part_is_rejected_alone(wrong: Any, reason: str, tmp
     outcome = try_import("intercom", folder)
     assert [texts(it) for it in outcome.dialogues] == [["Hi", "Hello"], ["Bye"]]
     assert [reason in it for it in outcome.reasons] == [True]
-
-
-def test_intercom_list_of_the_api_is_rejected(tmp_path: Path, try_import: Callable):
-    """It has the first messages only."""
-    record = {"id": "1", "source": {"body": "<p>Hi</p>", "author": {"type": "user"}}}
-    folder = lay_out(tmp_path / "in", {"a.json": json_bytes({"type": "conversation.list", "conversations": [record]})})
-    assert "export each conversation, not the list of them" in try_import("intercom", folder).error
 
 
 # ---- Freshdesk
@@ -352,11 +334,6 @@ def test_freshdesk_unreadable_message_is_rejected_alone(wrong: Any, reason: str,
     outcome = try_import("freshdesk", freshdesk(tmp_path / "in", wrong, freshdesk_message("Bye", 3, incoming=True)))
     assert [texts(it) for it in outcome.dialogues] == [["Hi"], ["Bye"]]
     assert [reason in it for it in outcome.reasons] == [True]
-
-
-def test_freshdesk_tickets_without_conversations_are_rejected(tmp_path: Path, try_import: Callable):
-    folder = lay_out(tmp_path / "in", {"a.json": json_bytes([{"id": 1, "description_text": "Hi"}])})
-    assert "export the tickets with include=conversations" in try_import("freshdesk", folder).error
 
 
 # ---- tweets
@@ -450,12 +427,6 @@ def test_circles_of_replies_are_rejected(tmp_path: Path, try_import: Callable):
     assert [texts(it) for it in outcome.dialogues] == [["fine"]]
     assert [it["text"] for it in outcome.rejected] == ["a", "b", "c", "d"]
     assert {it["reason"] for it in outcome.rejected} == {"it replies, directly or indirectly, to itself"}
-
-
-def test_other_columns_are_refused(tmp_path: Path, try_import: Callable):
-    folder = lay_out(tmp_path / "in", {"log.csv": csv_bytes(("conversation", "speaker", "text"), ("a", "b", "c"))})
-    error = try_import("twitter_support", folder).error
-    assert "log.csv has no column 'tweet_id'; it has 'conversation', 'speaker', 'text'" in error
 
 
 def test_conversation_may_be_spread_over_files_of_tweets(tmp_path: Path, try_import: Callable):

@@ -11,7 +11,7 @@ from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
 from turnwise.core.text import normalise_text
 from turnwise.core.types import Vectors
-from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES, read_rows
+from turnwise.corpus.texts import TEXT_FILE_SUFFIXES, read_rows
 
 Indices = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]

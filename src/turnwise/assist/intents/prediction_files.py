@@ -15,7 +15,7 @@ from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
 from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress, silent
-from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES, read_rows
+from turnwise.corpus.texts import TEXT_FILE_SUFFIXES, read_rows
 
 #: Texts that are classified between two reports of progress.
 _CHUNK = 512
@@ -34,12 +34,7 @@ class PredictionCounts:
 
 def read_table(path: Path, text: str = "text") -> list[dict[str, Any]]:
     """Read all rows of a file with all their columns; a line of a .txt file is the column `text`."""
-    optional: Sequence[str] = ()
-    if path.suffix.lower() == ".parquet" and path.is_file():
-        import pyarrow.parquet as pq
-
-        optional = pq.read_schema(path).names
-    rows = list(read_rows(path, [text], optional, suffixes=TEXT_FILE_SUFFIXES, hint="name the column with --text"))
+    rows = list(read_rows(path, [text], suffixes=TEXT_FILE_SUFFIXES, hint="name the column with --text"))
     for row in rows:
         row.optional_text(text)  # an invalid text raises an error before anything is classified
     return [dict(row.values) for row in rows]

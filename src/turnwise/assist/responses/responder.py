@@ -24,7 +24,7 @@ from turnwise.core.errors import SearchError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
-from turnwise.corpus.texts.table_files import TEXT_FILE_SUFFIXES, read_rows
+from turnwise.corpus.texts import TEXT_FILE_SUFFIXES, read_rows
 from turnwise.models.identity import EncoderIdentity
 from turnwise.models.vector_cache import encode_distinct
 
@@ -73,7 +73,7 @@ def read_answers(path: Path) -> list[Answer]:
     """Read canned answers from a .txt file, one per line, or a table file with the fields of `Answer`."""
     plain_text = path.suffix.lower() == ".txt"
     answers = []
-    for row in read_rows(path, ["text"], ["after", "source", "split", "intent"], TEXT_FILE_SUFFIXES):
+    for row in read_rows(path, ["text"], TEXT_FILE_SUFFIXES):
         text = row.text("text").strip() if plain_text else row.text("text")
         if plain_text and not text:
             continue

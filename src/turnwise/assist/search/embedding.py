@@ -21,7 +21,7 @@ from turnwise.core.errors import SearchError
 from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import SupportsEncode
-from turnwise.corpus.texts.text_sources import TextSource
+from turnwise.corpus.texts import TextSource, columns_schema
 from turnwise.models.loading import ModelUnderTest
 from turnwise.models.vector_cache import VectorCache, scale_to_device
 from turnwise.version import __version__
@@ -111,7 +111,7 @@ def _write_parquet(path: Path, texts: TextSource, total: int, size: int, chunks:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = texts.schema()
+    schema = columns_schema(texts.columns)
     output = schema.append(pa.field("vector", pa.list_(pa.float32(), size)))
     with pq.ParquetWriter(path, output, compression="zstd") as writer:
         for rows, vectors in chunks:

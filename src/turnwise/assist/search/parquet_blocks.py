@@ -22,7 +22,7 @@ from turnwise.core.errors import SearchError
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.rows import dialogues_from_batch
 from turnwise.corpus.storage.store import Store, is_store, require_speakers
-from turnwise.corpus.texts.text_sources import TURN_COLUMNS, EncoderInput, columns_schema, turn_rows
+from turnwise.corpus.texts import TURN_COLUMNS, EncoderInput, columns_schema, turn_rows
 
 #: Columns that are added to those of the input.
 ROW, VECTOR = "row", "vector"

@@ -9,35 +9,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-from pyarrow import ArrowException
-
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.json_paths import select
-from turnwise.corpus.readers.shared.files import json_records, unpacked
-from turnwise.corpus.readers.shared.speakers import ROLE_WORDS
-from turnwise.corpus.readers.shared.times import parse_time
+from turnwise.corpus.readers.shared.fields import parse_time
+from turnwise.corpus.readers.shared.files import json_records, parquet_rows, unpacked
+from turnwise.corpus.readers.shared.speakers import ROLE_WORDS, WORDS
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.encodings import DETECT
 from turnwise.corpus.storage.store import is_store
 
-#: Files of a folder that are looked at.
-_MAX_FILES = 2_000
-
-#: Rows of a table, and records of a JSON file, that are looked at.
-_MAX_ROWS = 2_000
-
-#: Usual names of columns and keys, in the order of preference; compared without case, spaces and underscores.
-_NAMES = {
-    "conversation": "conversationid conversation conversationno threadid thread ticketid ticketno ticketnumber ticket "
-    "caseid casenumber case chatid chat sessionid session dialogueid dialogid dialogue dialog callid roomid",
-    "speaker": "speaker role authorrole authortype senderrole sendertype participantrole usertype author authorname "
-    "sender sendername from fromname who participant direction username name user",
-    "text": "text message body content utterance comment msg transcript messagetext plaintext",
-    "time": "timestamp time createdat sentat datetime created date sent when createdon at",
-    "intent": "intent",
-    "split": "split partition",
-}
+#: Files of a folder, and rows of a table, that are looked at.
+_MAX_FILES = _MAX_ROWS = 2_000
 
 #: Times that are neither ISO 8601 nor numbers.
 _DAYS = ["%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%Y/%m/%d"]
@@ -67,39 +49,23 @@ class Detection:
 
 
 def detect_format(path: Path, encoding: str | None = None) -> Detection:
-    """Return the reader for a file or folder, and its options.
-
-    Raises:
-        CorpusError: if nothing fits; the message says what was found and what to do.
-    """
+    """Return the reader for a file or folder, and its options; raise a CorpusError if nothing fits."""
     if not path.exists():
         raise CorpusError(f"{path} does not exist")
     if path.is_dir() and is_store(path) and any(path.glob("dialogues-*.parquet")):
         raise CorpusError(f"{path} is a store already: use it as it is")
-    if path.is_file() and path.suffix.lower() == ".zip":
-        return _detect_in_zip(path, encoding)
-    return _detect(path, encoding)
-
-
-def _detect_in_zip(path: Path, encoding: str | None) -> Detection:
-    source = CorpusSource(path, "sample", lambda rejection: None)
-    with unpacked(source, "*") as source:
-        detection = _detect(source.root, encoding)
-    if detection.reader not in _ZIP_READERS:
+    with unpacked(CorpusSource(path, "sample", lambda rejection: None), "*") as source:
+        log = _LogSample(source.root, encoding)
+        detection = next((found for check in _CHECKS if (found := check(log)) is not None), None)
+        if detection is None:
+            seen = ", ".join(sorted({file.suffix or file.name for file in log.files})[:8]) or "nothing"
+            raise CorpusError(
+                f"the format of {path.name} is not recognised (found: {seen}). Name a reader of `turnwise corpus list`:"
+                " `table` reads tables whose columns you name, `json` reads JSON by paths that you name"
+            )
+    if source.root != path and detection.reader not in _ZIP_READERS:
         raise CorpusError(f"{path.name} fits the reader `{detection.reader}`: unpack it, and import the folder")
     return detection
-
-
-def _detect(path: Path, encoding: str | None) -> Detection:
-    log = _LogSample(path, encoding)
-    for check in _CHECKS:
-        if (detection := check(log)) is not None:
-            return detection
-    seen = ", ".join(sorted({file.suffix or file.name for file in log.files})[:8]) or "nothing"
-    raise CorpusError(
-        f"the format of {path.name} is not recognised (found: {seen}). Name a reader of `turnwise corpus list`:"
-        " `table` reads tables whose columns you name, `json` reads JSON by paths that you name"
-    )
 
 
 class _LogSample:
@@ -107,7 +73,7 @@ class _LogSample:
 
     def __init__(self, path: Path, encoding: str | None):
         self.path = path
-        self._source = CorpusSource(path, "sample", lambda rejection: None, encoding=encoding or DETECT)
+        self.source = CorpusSource(path, "sample", lambda rejection: None, encoding=encoding or DETECT)
         found = [path] if path.is_file() else (file for file in sorted(path.rglob("*")) if file.is_file())
         self.files = list(islice(found, _MAX_FILES))
 
@@ -115,28 +81,21 @@ class _LogSample:
         """Return the files whose names end in one of the suffixes; .gz behind it does not matter."""
         return [file for file in self.files if file.name.lower().removesuffix(".gz").endswith(suffixes)]
 
-    def start(self, file: Path) -> str:
-        """Return the beginning of a file."""
-        return self._source.read_start(file)
-
     def rows(self, file: Path) -> list[dict[str, Any]]:
         """Return the first rows of a table; none if it cannot be read."""
+        rows: Iterator[tuple[int, Any]]
         if file.suffix == ".parquet":
-            try:
-                with pq.ParquetFile(file) as parquet:
-                    batches = parquet.iter_batches(batch_size=_MAX_ROWS)
-                    return next((batch.to_pylist() for batch in batches), [])
-            except (ArrowException, OSError):
-                return []
-        dialect = self._source.detect_dialect(file, ())
-        return [row for _, row in islice(self._source.csv_rows(file, dialect), _MAX_ROWS)]
+            rows = parquet_rows(self.source, file, list)
+        else:
+            rows = self.source.csv_rows(file, self.source.detect_dialect(file, ()))
+        return [row for _, row in islice(rows, _MAX_ROWS)]
 
     @cached_property
     def records(self) -> list[tuple[Path, Any]]:
         """The first records of the JSON files: elements of a list, lines, or whole objects."""
         found: list[tuple[Path, Any]] = []
         for file in islice(self.named(".json", ".jsonl", ".ndjson"), 20):
-            found += [(file, value) for _, value in islice(json_records(self._source, file), 50)]
+            found += [(file, value) for _, value in islice(json_records(self.source, file), 50)]
         return found
 
     def objects(self) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -147,10 +106,6 @@ class _LogSample:
                 for value in record.values():
                     if isinstance(value, list):
                         yield from ((file, item) for item in value[:5] if isinstance(item, dict))
-
-    def object_with(self, *keys: str) -> Path | None:
-        """Return the file of the first object that has all these keys."""
-        return next((file for file, record in self.objects() if all(key in record for key in keys)), None)
 
 
 # ---- formats that are recognised by their names or keys
@@ -169,20 +124,13 @@ def _check_names(log: _LogSample) -> Detection | None:
     if found := log.named(".srt", ".vtt"):
         return Detection("transcript", f"{found[0].name} is a transcript with times")
     for file in log.named(".yml", ".yaml"):
-        if keys := sorted(_yaml_keys(log.start(file)) & {"nlu", "stories", "rules"}):
-            return Detection("rasa", f"{file.name} has the key {keys[0]!r}")
-    folders = {part.lower() for file in log.files for part in file.parts[:-1]}
+        if key := re.search(r"^(?:nlu|stories|rules)(?=:)", log.source.read_start(file), re.MULTILINE):
+            return Detection("rasa", f"{file.name} has the key {key[0]!r}")
     if "Intent.json" in names:
         return Detection("lex", "files named Intent.json")
-    phrases = [file for file in log.files if "_usersays_" in file.name or file.parent.name == "trainingPhrases"]
-    if "intents" in folders and phrases:
-        return Detection("dialogflow", "training phrases of intents in a folder `intents`")
+    if any("_usersays_" in file.name or file.parent.name == "trainingPhrases" for file in log.files):
+        return Detection("dialogflow", "training phrases of intents")
     return None
-
-
-def _yaml_keys(text: str) -> set[str]:
-    """Return the outermost keys of the beginning of a YAML file."""
-    return set(re.findall(r"^([A-Za-z_]+):", text, re.MULTILINE))
 
 
 #: Readers of JSON by keys that an object has, checked in this order.
@@ -196,7 +144,6 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("freshdesk", ("conversations", "description_text")),
     ("luis", ("luis_schema_version", "utterances")),
     ("luis", ("projectFileVersion", "assets")),
-    ("lex", ("resource", "metadata")),
     ("telegram", ("about", "chats")),
     ("telegram", ("messages", "name", "type", "id")),
     ("jsonl", ("id", "turns")),
@@ -208,7 +155,7 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
 def _check_keys(log: _LogSample) -> Detection | None:
     """Recognise JSON by its keys."""
     for reader, keys in _KEYS:
-        file = log.object_with(*keys)
+        file = next((file for file, record in log.objects() if all(key in record for key in keys)), None)
         if file is not None and (reader != "messages" or _is_chat(log, keys[0])):
             return Detection(reader, f"{file.name} has the keys {', '.join(keys)}")
     return None
@@ -216,14 +163,14 @@ def _check_keys(log: _LogSample) -> Detection | None:
 
 def _is_chat(log: _LogSample, key: str) -> bool:
     """Return whether the objects under a key are messages of a chat completion."""
-    messages = [message for _, record in log.objects() for message in record.get(key) or () if isinstance(record, dict)]
+    messages = [message for _, record in log.objects() for message in record.get(key) or ()]
     known = ({"role", "content"}, {"from", "value"})
     return bool(messages) and all(isinstance(it, dict) and any(keys <= it.keys() for keys in known) for it in messages)
 
 
 def _check_whatsapp(log: _LogSample) -> Detection | None:
     for file in log.named(".txt"):
-        lines = [line for line in log.start(file).splitlines() if line.strip()][:200]
+        lines = [line for line in log.source.read_start(file).splitlines() if line.strip()][:200]
         matching = sum(_WHATSAPP_LINE.match(line.replace("\u202f", " ")) is not None for line in lines)
         if lines and matching * 2 >= len(lines):
             return Detection("whatsapp", f"{matching} of the first {len(lines)} lines of {file.name} begin with a time")
@@ -233,7 +180,7 @@ def _check_whatsapp(log: _LogSample) -> Detection | None:
 def _check_text(log: _LogSample) -> Detection | None:
     """Recognise 'Speaker: text' lines: most lines have a speaker, and speakers recur."""
     for file in log.named(".txt"):
-        lines = [line.strip() for line in log.start(file).splitlines() if line.strip()][:500]
+        lines = [line.strip() for line in log.source.read_start(file).splitlines() if line.strip()][:500]
         speakers = Counter(match[1].casefold() for line in lines if (match := _SPEAKER_LINE.match(line)))
         known = sum(count for name, count in speakers.items() if count > 1 or name in ROLE_WORDS)
         if len(speakers) > 1 and known >= 0.5 * len(lines):
@@ -268,12 +215,12 @@ def _check_table(log: _LogSample) -> Detection | None:
 def _guess_columns(file: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the columns of a table by what they hold; raise a CorpusError if a necessary one is not recognised."""
     columns: dict[str, str] = {}
-    for role, names in _NAMES.items():
+    for role, names in WORDS["columns"].items():
         known = {_normalise(column): column for column in rows[0] if column not in columns.values()}
-        candidates = [known[name] for name in names.split() if name in known]
-        fitting = [column for column in candidates if _HOLDS[role](_values(rows, column))]
-        if fitting:
-            columns[role] = fitting[0]
+        candidates = [known[name] for name in names if name in known]
+        for column in reversed(candidates):
+            if _HOLDS[role]([str(row[column]).strip() for row in rows if row.get(column) not in (None, "")]):
+                columns[role] = column
     missing = [role for role in ("conversation", "speaker", "text") if role not in columns]
     if missing:
         found = ", ".join(map(repr, rows[0]))
@@ -288,17 +235,9 @@ def _normalise(name: object) -> str:
     return re.sub(r"[\s_.-]+", "", str(name).casefold())
 
 
-def _values(rows: Sequence[Mapping[str, Any]], column: str) -> list[str]:
-    return [str(row[column]).strip() for row in rows if row.get(column) not in (None, "")]
-
-
 def _recurs(values: Sequence[str]) -> bool:
     """Return whether values occur repeatedly; a few values say nothing."""
     return len(values) < 20 or len(set(values)) <= 0.7 * len(values)
-
-
-def _is_time(values: Sequence[str]) -> bool:
-    return bool(values) and sum(_parses(value, _TIME_FORMATS) for value in values) >= 0.5 * len(values)
 
 
 def _parses(value: str | None, formats: Sequence[str]) -> bool:
@@ -314,7 +253,7 @@ _HOLDS: dict[str, Callable[[Sequence[str]], bool]] = {
     "conversation": _recurs,
     "speaker": _recurs,
     "text": lambda values: len(values) < 20 or sum(" " in value for value in values) >= 0.2 * len(values),
-    "time": _is_time,
+    "time": lambda values: sum(_parses(value, _TIME_FORMATS) for value in values) >= max(1, 0.5 * len(values)),
     "intent": _recurs,
     "split": lambda values: {value.casefold() for value in values} <= {"train", "valid", "validation", "dev", "test"},
 }
@@ -325,12 +264,12 @@ def _guess_time_formats(values: Sequence[str | None]) -> list[str]:
     formats: list[str] = []
     remaining = [value for value in values if value and not _parses(value, ())]
     while remaining:
-        counts = {name: sum(_parses(value, [name]) for value in remaining) for name in _TIME_FORMATS}
-        best = max(counts, key=lambda name: counts[name])
-        if not counts[best]:
+        best = max(_TIME_FORMATS, key=lambda name: sum(_parses(value, [name]) for value in remaining))
+        unparsed = [value for value in remaining if not _parses(value, [best])]
+        if len(unparsed) == len(remaining):
             break
         formats.append(best)
-        remaining = [value for value in remaining if not _parses(value, [best])]
+        remaining = unparsed
     return formats
 
 
@@ -342,7 +281,7 @@ def _check_json(log: _LogSample) -> Detection | None:
     for file, record in log.records:
         for path, messages in _lists(record):
             keys = {_normalise(key): key for message in messages[:20] for key in _flatten(message)}
-            found = {role: _first_known(keys, _NAMES[role].split()) for role in ("speaker", "text", "time")}
+            found = {role: _first_known(keys, WORDS["columns"][role]) for role in ("speaker", "text", "time")}
             if not found["speaker"] or not found["text"]:
                 continue
             options = {role: key for role, key in found.items() if key}
@@ -350,7 +289,7 @@ def _check_json(log: _LogSample) -> Detection | None:
             options |= {"messages": inner, "conversations": conversations + brackets.removesuffix(".")}
             parent: Any = next(iter(select(record, options["conversations"])), {})
             own = {_normalise(key.rpartition(".")[2]): key for key in _flatten(parent)}
-            options["id"] = _first_known(own, ("id", "no", "number", *_NAMES["conversation"].split()))
+            options["id"] = _first_known(own, ("id", "no", "number", *WORDS["columns"]["conversation"]))
             return Detection("json", f"{file.name} has messages at {path}", {k: v for k, v in options.items() if v})
     return None
 

@@ -15,19 +15,13 @@ from turnwise.corpus.storage.writing import StoreWriter, provenance
 
 @dataclass(slots=True)
 class MergePlan:
-    """What a newer import changes in a store, as ids of conversations.
-
-    Attributes:
-        new: only in the newer import.
-        replaced: in both, with other turns.
-        unchanged: in both, with the same turns.
-        shorter: in both, with fewer turns in the newer import; the store's version stays, because a log may begin in
-            the middle of a conversation.
-    """
+    """What a newer import changes in a store, as ids of conversations."""
 
     new: set[str] = field(default_factory=set)
+    #: In both, with other turns.
     replaced: set[str] = field(default_factory=set)
     unchanged: set[str] = field(default_factory=set)
+    #: In both, with fewer turns in the newer import; the store's stay, because a log may begin within a conversation.
     shorter: set[str] = field(default_factory=set)
 
     @property
@@ -98,10 +92,6 @@ def _merged_provenance(store: Mapping[str, Any], newer: Mapping[str, Any]) -> di
     """Return the provenance of a merged store: how the newer import was made, and the inputs of both."""
     names = ("licence", "home", "left_out", "reasons", "lost", "holes", "facts", "steps")
     inputs = [*store.get("inputs", ()), *newer.get("inputs", ())]
-    return provenance(
-        newer["reader"],
-        newer["options"],
-        newer["read"],
-        **{name: newer[name] for name in names if name in newer},
-        inputs=[each for number, each in enumerate(inputs) if each not in inputs[:number]],
-    )
+    kept = {name: newer[name] for name in names if name in newer}
+    distinct = [each for number, each in enumerate(inputs) if each not in inputs[:number]]
+    return provenance(newer["reader"], newer["options"], newer["read"], **kept, inputs=distinct)

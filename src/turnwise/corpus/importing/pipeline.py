@@ -1,13 +1,14 @@
 """Importing a corpus: a reader, cleaning steps, and a store."""
 
 import codecs
+import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
@@ -16,10 +17,9 @@ from turnwise.core.progress import Progress, silent
 from turnwise.corpus.hygiene.edits import HolePolicy
 from turnwise.corpus.hygiene.masking import Masker, Masking
 from turnwise.corpus.hygiene.steps import MASK, is_mask, make_step, plan_steps
-from turnwise.corpus.importing.splits import SplitPlan
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source.corpus_source import CorpusSource
-from turnwise.corpus.storage.rejections import CorpusCounts, Rejection
+from turnwise.corpus.storage.rejections import Rejection
 from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import StoreWriter, provenance
 
@@ -28,6 +28,47 @@ MAX_REASONS = 50
 
 #: The parts of a reason that differ from row to row: quoted values and numbers.
 _VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
+
+
+SplitBy = Literal["conversation", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """How conversations are divided."""
+
+    #: Of training, validation and test data.
+    percentages: tuple[float, float, float]
+    #: conversation: at random, by a hash of the id and the seed; time: the oldest conversations are training data.
+    by: SplitBy = "conversation"
+    seed: int = 0
+
+    @classmethod
+    def parse(cls, text: str, by: SplitBy = "conversation", seed: int = 0) -> "SplitPlan":
+        """Return the plan for percentages such as '80/10/10'."""
+        try:
+            train, valid, test = map(float, text.split("/"))
+        except ValueError:
+            raise CorpusError(f"--split {text}: expected three percentages, as in 80/10/10") from None
+        if min(train, valid, test) < 0 or not abs(train + valid + test - 100) <= 1e-6:  # not a number is neither
+            raise CorpusError(f"--split {text}: the percentages must be at least 0 and add up to 100")
+        return cls((train, valid, test), by, seed)
+
+    def split_of_id(self, conversation: str) -> str:
+        """Return the split of a conversation by its id; it does not depend on the other conversations."""
+        digest = hashlib.blake2b(f"{self.seed}/{conversation}".encode(), digest_size=8).digest()
+        return self._split_at(int.from_bytes(digest) / (1 << 64))
+
+    def splits_by_time(self, start_times: Mapping[str, float]) -> dict[str, str]:
+        """Return the split of every conversation by the order in which they began; equal times stay together."""
+        ordered = sorted(start_times.values())
+        first_rank = {time: rank for rank, time in reversed(list(enumerate(ordered)))}
+        return {name: self._split_at(first_rank[time] / len(ordered)) for name, time in start_times.items()}
+
+    def _split_at(self, position: float) -> str:
+        """Return the split that contains a position from 0 to 1."""
+        train, valid, _ = self.percentages
+        return ("train", "valid", "test")[(position >= train / 100) + (position >= (train + valid) / 100)]
 
 
 def import_corpus(
@@ -97,8 +138,7 @@ def import_corpus(
             on_bytes=lambda done: progress(f"importing {spec.name}", done, total),
             excluded=out,
         )
-        delivered = CorpusCounts()
-        dialogues = _count(spec.read(source, **options), delivered)
+        dialogues = spec.read(source, **options)
         if split_plan is not None and by_time:
             dialogues = _split_by_time(dialogues, source, split_plan)
         for _, step in cleaning:
@@ -121,7 +161,7 @@ def import_corpus(
                 left_out={name: count for name, count in source.skipped.items() if count},
                 reasons=rejections.reasons,
                 lost={
-                    "rows": source.counts.utterances - delivered.utterances + rejections.unread,
+                    "rows": source.counts.utterances - source.counts.accepted + rejections.unread,
                     "of": source.counts.utterances + rejections.unread,
                 },
                 holes=hole_policy,
@@ -180,11 +220,3 @@ def _split_by_time(dialogues: Iterable[Dialogue], source: CorpusSource, plan: Sp
                 " name the option that gives it (--set time=…), or use --split-by conversation"
             )
         yield replace(dialogue, split=splits[dialogue.id])
-
-
-def _count(dialogues: Iterator[Dialogue], counts: CorpusCounts) -> Iterator[Dialogue]:
-    """Yield the dialogues and count them."""
-    for dialogue in dialogues:
-        counts.dialogues += 1
-        counts.utterances += len(dialogue.turns)
-        yield dialogue

@@ -1,21 +1,19 @@
 """Exports of hosted assistants: the labelled utterances of Dialogflow, Amazon Lex, LUIS and CLU.
 
-Each utterance is a dialogue of one user turn with its intent. A rejection in a file that is one JSON object has the
-line of the list; its dialogue is named by the utterance's number in the list.
+Each utterance is a dialogue of one user turn with its intent.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from turnwise.core.dialogue import OUT_OF_SCOPE, USER, Dialogue
+from turnwise.core.dialogue import OUT_OF_SCOPE, USER
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.shared.annotations import Span, slot_spans, split_of, utf16_spans
-from turnwise.corpus.readers.shared.fields import require_integer, require_text
+from turnwise.corpus.readers.shared.fields import require, require_text
 from turnwise.corpus.readers.shared.files import unpacked
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 _ES_PHRASES = re.compile(r"(.+)_usersays_([A-Za-z]+(?:-[A-Za-z0-9]+)*)\.json")
 _CX_PHRASES = "trainingPhrases"
@@ -29,8 +27,7 @@ _NONE_INTENT = "None"
 # ---- Dialogflow
 
 
-@dataclass(frozen=True, slots=True)
-class _PhraseFile:
+class _PhraseFile(NamedTuple):
     """The training phrases of an intent in one language."""
 
     path: Path
@@ -41,31 +38,29 @@ class _PhraseFile:
     definition: Path
     is_cx: bool
 
-    @classmethod
-    def from_path(cls, path: Path) -> "_PhraseFile | None":
-        """Return what a path says, or None if it is none of training phrases."""
-        if path.parent.name == _CX_PHRASES:
-            folder = path.parent.parent
-            return cls(path, path.stem, folder.name, folder / f"{folder.name}.json", is_cx=True)
-        if match := _ES_PHRASES.fullmatch(path.name):
-            return cls(path, match[2], match[1], path.with_name(f"{match[1]}.json"), is_cx=False)
-        return None
+
+def _phrase_file(path: Path) -> _PhraseFile | None:
+    if path.parent.name == _CX_PHRASES:
+        folder = path.parent.parent
+        return _PhraseFile(path, path.stem, folder.name, folder / f"{folder.name}.json", is_cx=True)
+    if match := _ES_PHRASES.fullmatch(path.name):
+        return _PhraseFile(path, match[2], match[1], path.with_name(f"{match[1]}.json"), is_cx=False)
+    return None
 
 
-def read_dialogflow(source: CorpusSource, *, language: str = "") -> Iterator[Dialogue]:
+def read_dialogflow(source: CorpusSource, *, language: str = "") -> Dialogues:
     """Read the training phrases of an agent, exported as a .zip file or unpacked.
 
     Dialogflow ES: `intents/NAME_usersays_LANGUAGE.json`; CX: `intents/NAME/trainingPhrases/LANGUAGE.json`. Annotated
     parts are slots, named by their parameter. Phrases of fallback intents are negative examples: they have the intent
     'out_of_scope'. Template phrases ('@sys.city:city') are left out.
 
-    Args:
-        source: the files to read.
+    Options:
         language: the language to read, such as 'en'; needed if the agent has several.
     """
     with unpacked(source, "*.json") as source:
         paths = source.files("*_usersays_*.json", f"{_CX_PHRASES}/*.json")
-        files = [file for path in paths if (file := _PhraseFile.from_path(path)) is not None]
+        files = [file for file in map(_phrase_file, paths) if file]
         if not files:
             raise CorpusError("no training phrases: expected the folder of an agent, or a file NAME_usersays_en.json")
         selected = _select("language", language, {file.language for file in files})
@@ -74,7 +69,7 @@ def read_dialogflow(source: CorpusSource, *, language: str = "") -> Iterator[Dia
                 yield from _read_phrases(source, file)
 
 
-def _read_phrases(source: CorpusSource, file: _PhraseFile) -> Iterator[Dialogue]:
+def _read_phrases(source: CorpusSource, file: _PhraseFile) -> Dialogues:
     intent = _dialogflow_intent(source, file)
     parts_key, slot_key = ("parts", "parameterId") if file.is_cx else ("data", "alias")
     for number, line, phrase in _phrases(source, file):
@@ -119,27 +114,22 @@ def _dialogflow_intent(source: CorpusSource, file: _PhraseFile) -> str:
 # ---- Amazon Lex
 
 
-def read_lex(source: CorpusSource, *, locale: str = "") -> Iterator[Dialogue]:
-    """Read the sample utterances of a bot, exported as a .zip file or unpacked.
+def read_lex(source: CorpusSource, *, locale: str = "") -> Dialogues:
+    """Read the sample utterances of a bot of Lex V2, exported as a .zip file or unpacked.
 
-    Lex V2: `BotLocales/LOCALE/Intents/NAME/Intent.json`; V1: one JSON file for a bot or an intent. An export has no
-    values of slots: placeholders such as '{City}' stay in the text as they are written, and the import reports how many
-    utterances have some. Answers to the prompts of slots are not read.
+    Files are `BotLocales/LOCALE/Intents/NAME/Intent.json`. An export has no values of slots: placeholders such as
+    '{City}' stay in the text as they are written, and the import reports how many utterances have some. Answers to the
+    prompts of slots are not read.
 
-    Args:
-        source: the files to read.
+    Options:
         locale: the locale to read, such as 'en_US'; needed if the bot has several.
     """
-    with unpacked(source, "*.json") as source:
-        paths = source.files(f"Intents/*/{_LEX_INTENT}", "*.json")
-        intent_files = [path for path in paths if path.name == _LEX_INTENT]
-        if intent_files:
-            selected = _select("locale", locale, {_lex_locale(path) for path in intent_files})
-            paths = [path for path in intent_files if _lex_locale(path) == selected]
+    with unpacked(source, _LEX_INTENT) as source:
+        paths = source.files(_LEX_INTENT)
+        selected = _select("locale", locale, {_lex_locale(path) for path in paths})
         for path in paths:
-            intents = _lex_v2_intents(source, path) if path.name == _LEX_INTENT else _lex_v1_intents(source, path)
-            for line, intent, utterances in intents:
-                yield from _read_lex_utterances(source, path, line, intent, utterances)
+            if _lex_locale(path) == selected:
+                yield from _read_lex_intent(source, path)
 
 
 def _lex_locale(path: Path) -> str:
@@ -148,42 +138,20 @@ def _lex_locale(path: Path) -> str:
     return parents[parents.index("BotLocales") - 1] if "BotLocales" in parents else ""
 
 
-def _lex_v2_intents(source: CorpusSource, path: Path) -> Iterator[tuple[int, str, Any]]:
-    entries = list(source.json_object(path))
-    names = [value for _, (key, value) in entries if key == "name" and isinstance(value, str) and value.strip()]
-    name = next(iter(names), path.parent.name)
-    lists = [(line, value) for line, (key, value) in entries if key == "sampleUtterances"]
-    for line, utterances in lists or [(1, None)]:
-        yield line, name, utterances
-
-
-def _lex_v1_intents(source: CorpusSource, path: Path) -> Iterator[tuple[int, str, Any]]:
-    resources = [(line, value) for line, (key, value) in source.json_object(path) if key == "resource"]
-    if not resources:
-        source.reject(path, 1, "file", "neither an intent of Lex V2 (Intent.json) nor a Lex V1 export ('resource')")
-    for line, resource in resources:
-        intents: list[tuple[str, Any]] = []
-        with source.guard(path, line):
-            for intent in resource.get("intents", [resource]):
-                with source.guard(path, line):
-                    intents.append((require_text(intent, "name"), intent.get("sampleUtterances")))
-        for name, utterances in intents:
-            yield line, name, utterances
-
-
-def _read_lex_utterances(
-    source: CorpusSource, path: Path, line: int, intent: str, utterances: Any
-) -> Iterator[Dialogue]:
+def _read_lex_intent(source: CorpusSource, path: Path) -> Dialogues:
+    entries = {key: (line, value) for line, (key, value) in source.json_object(path)}
+    name = entries.get("name", (1, None))[1]
+    intent = name if isinstance(name, str) and name.strip() else path.parent.name
+    line, utterances = entries.get("sampleUtterances", (1, None))
     if utterances is None:
         source.skipped["intents without sample utterances"] += 1
         return
     for number, item in _numbered(source, path, line, "sampleUtterances", utterances):
         with source.dialogue(path, line) as builder:
             builder.id = f"{source.relative_name(path)}/{intent}/{number}"
-            text = item if isinstance(item, str) else require_text(item, "utterance")
+            text = require_text(item, "utterance")
             if _LEX_PLACEHOLDER.search(text):
-                fact = "utterances with placeholders of slots, kept as written"
-                source.facts[fact] = source.facts.get(fact, 0) + 1
+                source.count_fact("utterances with placeholders of slots, kept as written")
             builder.add_turn(USER, text, intent)
         yield from builder.result()
 
@@ -191,7 +159,7 @@ def _read_lex_utterances(
 # ---- LUIS and CLU
 
 
-def read_luis(source: CorpusSource) -> Iterator[Dialogue]:
+def read_luis(source: CorpusSource) -> Dialogues:
     """Read LUIS apps, and projects of its successor CLU (Conversational Language Understanding), as JSON files.
 
     Entities are slots: an entity with a role is the slot 'entity.role'; nested entities are left out, and so are
@@ -217,7 +185,7 @@ def read_luis(source: CorpusSource) -> Iterator[Dialogue]:
 
 def _read_luis_utterance(
     source: CorpusSource, path: Path, line: int, number: int, record: Any, is_clu: bool
-) -> Iterator[Dialogue]:
+) -> Dialogues:
     with source.dialogue(path, line) as builder:
         builder.id = f"{source.relative_name(path)}/{number}"
         text, intent = require_text(record, "text"), require_text(record, "intent")
@@ -226,22 +194,19 @@ def _read_luis_utterance(
         entities = record.get("entities") or []
         if any(entity.get("children") for entity in entities):
             source.skipped["utterances whose nested entities are left out"] += 1
-        spans = [_clu_span(entity) if is_clu else _luis_span(entity) for entity in entities]
-        builder.add_turn(
-            USER, text, OUT_OF_SCOPE if intent == _NONE_INTENT else intent, spans=list(utf16_spans(text, spans))
-        )
+        spans = [_entity_span(entity, is_clu) for entity in entities]
+        intent = OUT_OF_SCOPE if intent == _NONE_INTENT else intent
+        builder.add_turn(USER, text, intent, spans=list(utf16_spans(text, spans)))
     yield from builder.result()
 
 
-def _luis_span(entity: Any) -> Span:
+def _entity_span(entity: Any, is_clu: bool) -> Span:
+    if is_clu:
+        start = require(entity, "offset", int)
+        return require_text(entity, "category"), start, start + require(entity, "length", int)
     name, role = require_text(entity, "entity"), entity.get("role")
-    start, last = require_integer(entity, "startPos"), require_integer(entity, "endPos")
+    start, last = require(entity, "startPos", int), require(entity, "endPos", int)
     return (f"{name}.{role}" if role else name), start, last + 1
-
-
-def _clu_span(entity: Any) -> Span:
-    start = require_integer(entity, "offset")
-    return require_text(entity, "category"), start, start + require_integer(entity, "length")
 
 
 # ---- shared
@@ -256,11 +221,7 @@ def _numbered(source: CorpusSource, path: Path, line: int, key: str, values: Any
 
 
 def _select(option: str, value: str, available: set[str]) -> str:
-    """Return the only available value, or the requested one.
-
-    Raises:
-        CorpusError: if the requested one is not available, or there are several and none is requested.
-    """
+    """Return the only available value, or the requested one; raise a CorpusError if there is none or are several."""
     names = ", ".join(sorted(available))
     if value and value not in available:
         raise CorpusError(f"{option} must be one of {names}, got {value!r}")

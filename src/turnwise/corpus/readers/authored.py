@@ -1,16 +1,14 @@
 """Intents, message–reply pairs and sentences written for turnwise (the folder `authored/` of the repository)."""
 
-from collections.abc import Iterator
-
-from turnwise.core.dialogue import USER, Dialogue, peer
+from turnwise.core.dialogue import USER, peer
 from turnwise.corpus.readers.shared.fields import require_text
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 #: Separates the turns of a message that is a conversation history.
 _TURN_SEPARATOR = " [SEP] "
 
 
-def read_intents(source: CorpusSource) -> Iterator[Dialogue]:
+def read_intents(source: CorpusSource) -> Dialogues:
     """Read `intents.jsonl`, an intent per line; each utterance is a dialogue of one turn.
 
     Names of intents recur in other domains, so the label is 'domain: intent'.
@@ -27,17 +25,20 @@ def read_intents(source: CorpusSource) -> Iterator[Dialogue]:
                 yield from builder.result()
 
 
-def read_pairs(source: CorpusSource) -> Iterator[Dialogue]:
-    """Read `pairs.jsonl`: messages with their replies."""
-    yield from _read_pairs(source, "pairs.jsonl")
+def read_pairs(source: CorpusSource) -> Dialogues:
+    """Read `pairs.jsonl` (messages with replies) or `products.jsonl` (questions about products with answers).
+
+    A line has a message, which may be a history of several turns, and its reply.
+    """
+    for path, line, record in source.records(source.json_lines, f"{source.name.removeprefix('authored_')}.jsonl"):
+        with source.dialogue(path, line, "train") as builder:
+            builder.id = str(line)
+            for number, text in enumerate((*require_text(record, "message").split(_TURN_SEPARATOR), record["reply"])):
+                builder.add_turn(peer(number % 2 + 1), text)
+        yield from builder.result()
 
 
-def read_products(source: CorpusSource) -> Iterator[Dialogue]:
-    """Read `products.jsonl`: questions about products with answers of owners and sellers."""
-    yield from _read_pairs(source, "products.jsonl")
-
-
-def read_sentences(source: CorpusSource) -> Iterator[Dialogue]:
+def read_sentences(source: CorpusSource) -> Dialogues:
     """Read `sentences.txt`: plain sentences, each a dialogue of one turn."""
     for path in source.files("sentences.txt"):
         for line, text in source.lines(path):
@@ -45,13 +46,3 @@ def read_sentences(source: CorpusSource) -> Iterator[Dialogue]:
                 builder.id = str(line)
                 builder.add_turn(USER, text)
             yield from builder.result()
-
-
-def _read_pairs(source: CorpusSource, file: str) -> Iterator[Dialogue]:
-    """Read a file that has, per line, a message, which may be a history of several turns, and its reply."""
-    for path, line, record in source.records(source.json_lines, file):
-        with source.dialogue(path, line, "train") as builder:
-            builder.id = str(line)
-            for number, text in enumerate((*require_text(record, "message").split(_TURN_SEPARATOR), record["reply"])):
-                builder.add_turn(peer(number % 2 + 1), text)
-        yield from builder.result()

@@ -4,25 +4,25 @@ Unified: `[{dialogue_id, original_id, data_split, turns: [{speaker, utterance, d
 categorical and non-categorical acts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from turnwise.core.dialogue import SYSTEM, USER, Dialogue
+from turnwise.core.dialogue import SYSTEM, USER
 from turnwise.corpus.readers.shared.annotations import act, split_of, token_spans
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 #: Acts by a dialogue's original id and the index of the utterance.
 _Acts = Mapping[str, Mapping[int, Sequence[str]]]
 
 
-def read_dailydialog(source: CorpusSource) -> Iterator[Dialogue]:
+def read_dailydialog(source: CorpusSource) -> Dialogues:
     """Read `dialogues.json`; each utterance has the authors' act (inform, question, …)."""
     for path in source.files("dialogues.json"):
         yield from _read_unified(source, path)
 
 
-def read_dstc2(source: CorpusSource) -> Iterator[Dialogue]:
+def read_dstc2(source: CorpusSource) -> Dialogues:
     """Read `data.json`; acts of a `*system_acts.jsonl` under the same root are joined by session and index."""
     acts: dict[str, dict[int, list[str]]] = {}
     if source.root.is_dir() and any(source.root.rglob("*system_acts.jsonl")):
@@ -36,11 +36,10 @@ def read_dstc2(source: CorpusSource) -> Iterator[Dialogue]:
         yield from _read_unified(source, path, acts)
 
 
-def read_gsim_m2m(source: CorpusSource, *, form: Literal["", "unified", "original"] = "") -> Iterator[Dialogue]:
+def read_gsim_m2m(source: CorpusSource, *, form: Literal["", "unified", "original"] = "") -> Dialogues:
     """Read one form of the corpus.
 
-    Args:
-        source: the files to read.
+    Options:
         form: 'unified' (`data.json`) or 'original' (`sim-M`, `sim-R`: with the users' intents), which contain the same
             dialogues. Empty: the unified form if it is present, else the original.
     """
@@ -55,7 +54,7 @@ def read_gsim_m2m(source: CorpusSource, *, form: Literal["", "unified", "origina
         yield from _read_unified(source, path)
 
 
-def _read_unified(source: CorpusSource, path: Path, extra_acts: _Acts | None = None) -> Iterator[Dialogue]:
+def _read_unified(source: CorpusSource, path: Path, extra_acts: _Acts | None = None) -> Dialogues:
     for line, record in source.json_array(path):
         with source.dialogue(path, line) as builder:
             builder.split = split_of(record.get("data_split", ""))
@@ -70,7 +69,7 @@ def _read_unified(source: CorpusSource, path: Path, extra_acts: _Acts | None = N
         yield from builder.result()
 
 
-def _read_original_gsim(source: CorpusSource) -> Iterator[Dialogue]:
+def _read_original_gsim(source: CorpusSource) -> Dialogues:
     patterns = ("sim-*/train.json", "sim-*/dev.json", "sim-*/test.json")
     for path, line, record in source.records(source.json_array, *patterns):
         with source.dialogue(path, line, split_of(path.stem)) as builder:

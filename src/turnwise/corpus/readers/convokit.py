@@ -1,28 +1,21 @@
 """ConvoKit's `utterances.jsonl`: an utterance per line, with its conversation, speaker, time and what it replies to."""
 
-from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.shared.fields import optional_time
-from turnwise.corpus.readers.shared.message_logs import Message, MessageLog
-from turnwise.corpus.readers.shared.reply_trees import reply_chains
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.message_logs import Message, MessageLog, reply_chains
+from turnwise.corpus.readers.shared.speakers import Speakers
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 
 def read(
-    source: CorpusSource,
-    *,
-    order: Literal["chronological", "paths"] = "chronological",
-    speakers: Mapping[str, str] | None = None,
-) -> Iterator[Dialogue]:
+    source: CorpusSource, *, order: Literal["chronological", "paths"] = "chronological", speakers: Speakers = None
+) -> Dialogues:
     """Read the file.
 
-    Args:
-        source: the files to read.
+    Options:
         order: 'chronological': one dialogue per conversation, sorted by time; 'paths': one per chain of replies from
             the first utterance to a last one, which suits threads in which many reply to one.
-        speakers: names and their roles: 'bob=system,*=user'; others are numbered.
     """
     for path in source.files("utterances.jsonl"):
         log = (MessageLog if order == "chronological" else _ReplyLog)(source, speakers)
@@ -40,7 +33,7 @@ def read(
 class _ReplyLog(MessageLog):
     """Messages whose dialogues are the chains of replies."""
 
-    def _build(self, conversation: str, messages: list[Message | None]) -> Iterator[Dialogue]:
+    def _build(self, conversation: str, messages: list[Message | None]) -> Dialogues:
         present = [message for message in messages if message is not None]  # what they reply to is known despite holes
         chains = list(reply_chains(present))
         chained = {message.line for chain in chains for message in chain}

@@ -1,13 +1,11 @@
 """Discord channels as DiscordChatExporter writes them: a JSON file per channel or thread."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.readers.shared.chat_exports import BOT, NO_TEXT, PAUSE, ChatExport
+from turnwise.corpus.readers.shared.chat_exports import BOT, NO_TEXT, PAUSE, Bots, ChatExport
 from turnwise.corpus.readers.shared.fields import first_name, optional, optional_id, require_object, require_time
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.speakers import Speakers
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 #: Types of messages that people or bots wrote: 20 and 23 answer commands. The others are events, such as Call.
 _WRITTEN = ("Default", "Reply", "20", "23")
@@ -21,42 +19,30 @@ _CONTENTS = {
 }
 
 
-def read(
-    source: CorpusSource,
-    *,
-    pause: float = PAUSE,
-    bots: Literal["system", "skip"] = "system",
-    speakers: Mapping[str, str] | None = None,
-) -> Iterator[Dialogue]:
+def read(source: CorpusSource, *, pause: float = PAUSE, bots: Bots = "system", speakers: Speakers = None) -> Dialogues:
     """Read the JSON files that current versions of DiscordChatExporter write, one per channel or thread.
 
     A thread or forum post is a dialogue. The messages of other channels are split into dialogues at pauses; replies
     stay among the messages around them. Joins, pins, calls and other events are left out; messages without text, such
-    as attachments, are left out too, and a dialogue is split there.
-
-    Args:
-        source: the files to read.
-        pause: hours without a message that end a dialogue outside threads; 0: never.
-        bots: messages of bots are the system's, or left out: 'skip'.
-        speakers: user names and their roles: 'anna=system,*=user'; others are numbered.
+    as attachments, are left out too, and a dialogue is split there. `speakers` maps user names.
     """
     return _DiscordExport(source, speakers, pause, bots).read()
 
 
 class _DiscordExport(ChatExport):
-    def read_file(self, path: Path) -> None:
-        conversation = self.source.relative_name(path).removesuffix(".json")
-        expected = "no messages: expected a JSON file of DiscordChatExporter"
-        for line, key, value in self.members(path, ("messages",), ("channel", "messages"), expected):
-            with self.source.guard(path, line):
-                if key == "channel":
-                    channel = require_object(value, "the channel")
-                    name = first_name([optional_id(channel, "id")], "the channel's id")
-                    conversation = self.add_thread(name) if optional(channel, "type", str).endswith("Thread") else name
-                elif key == "messages":
-                    self.at(path, line)._add_message(conversation, require_object(value, "the message"))
+    opened = ("messages",)
+    known = ("channel", "messages")
+    expected = "no messages: expected a JSON file of DiscordChatExporter"
 
-    def _add_message(self, conversation: str, record: dict[str, Any]) -> None:
+    def read_member(self, key: str, value: Any) -> None:
+        if key == "channel":
+            channel = require_object(value, "the channel")
+            name = first_name([optional_id(channel, "id")], "the channel's id")
+            self.chat = self.add_thread(name) if optional(channel, "type", str).endswith("Thread") else name
+        elif key == "messages":
+            self._add_message(require_object(value, "the message"))
+
+    def _add_message(self, record: dict[str, Any]) -> None:
         if "content" not in record:
             raise KeyError("content")
         kind, time, text = record["type"], require_time(record, "timestamp"), optional(record, "content", str)
@@ -64,12 +50,8 @@ class _DiscordExport(ChatExport):
         is_bot = author.get("isBot") is True
         if kind not in _WRITTEN:
             self.skip_event(kind)
-        elif is_bot and self.skip_bot():
-            return
-        elif not text.strip():
-            what = next((name for key, name in _CONTENTS.items() if record.get(key)), NO_TEXT)
-            self.leave_out(conversation, time, what)
-        else:
+        elif not (is_bot and self.skip_bot()):
             names = (optional(author, "name", str), optional_id(author, "id"))
             speaker = BOT if is_bot else first_name(names, "the author's name")
-            self.add(conversation, time, speaker, text, key=optional_id(record, "id") or None)
+            what = next((name for key, name in _CONTENTS.items() if record.get(key)), NO_TEXT)
+            self.add_text(self.chat, time, speaker, text, what, key=optional_id(record, "id") or None)

@@ -3,11 +3,10 @@
 The corpus has logs (`{train,dev,test}/*.ascii.txt`, a message per line) and links (`*.annotation.txt`: `earlier later
 -`, with line numbers from 0; a message linked to itself starts a conversation). A thread is a connected component of
 the links, as in the authors' own clusters:
-
-- messages are what people say or do (`* name does something`), not notices of the channel (`=== name has joined`);
-- consecutive messages of one person are one turn;
-- a participant's name at the start of a message ("name: …") is removed: it would reveal the thread of a reply;
-- a thread ends with its last turn of more than three words; threads of fewer than three turns are left out.
+messages are what people say or do (`* name does something`), not notices of the channel (`=== name has joined`);
+consecutive messages of one person are one turn; a participant's name at the start of a message ("name: …") is removed,
+because it would reveal the thread of a reply; a thread ends with its last turn of more than three words, and has three
+turns or more.
 """
 
 import re
@@ -18,19 +17,16 @@ from pathlib import Path
 
 import numpy as np
 
-from turnwise.core.dialogue import SYSTEM, Dialogue
+from turnwise.core.dialogue import SYSTEM
 from turnwise.corpus.readers.shared.annotations import split_of
-from turnwise.corpus.source.corpus_source import CorpusSource
-
-#: Minimum number of turns of a thread: a reply and two before it.
-MIN_TURNS = 3
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 _LINK_FILES = tuple(f"{folder}/*.annotation.txt" for folder in ("train", "dev", "test"))
 _MESSAGE = re.compile(r"\[\d\d:\d\d\] (?:<([^>]+)>| \* (\S+))(.*)")
 _ADDRESSEE = re.compile(r"\s*([^\s:,;>]+)\s*[:,;>]+\s+")
 
 
-def read(source: CorpusSource) -> Iterator[Dialogue]:
+def read(source: CorpusSource) -> Dialogues:
     """Read the folders `train`, `dev` and `test`, in the order of files and first messages; other channels are ignored.
 
     The speaker of a thread's last turn, the reply to be selected, is 'system'; the others are numbered.
@@ -103,11 +99,11 @@ def _connected_lines(links: list[tuple[int, int]], length: int) -> Iterator[list
     yield from threads.values()
 
 
-def _build_thread(source: CorpusSource, log: Path, first: int, turns: list[tuple[str, str]]) -> Iterator[Dialogue]:
+def _build_thread(source: CorpusSource, log: Path, first: int, turns: list[tuple[str, str]]) -> Dialogues:
     count = len(turns)
     while turns and len(turns[-1][1].split()) <= 3:
         turns.pop()
-    if len(turns) < MIN_TURNS:
+    if len(turns) < 3:  # a reply and two before it
         source.skipped["threads of fewer than three turns"] += count > 0  # most threads are a single notice
         return
     source.skipped["turns of three words or fewer at a thread's end"] += count - len(turns)

@@ -1,15 +1,15 @@
 """Your own log as JSON of any layout: paths say where conversations, messages, speakers, texts and times are."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
+from turnwise.corpus.readers.shared.fields import parse_time
 from turnwise.corpus.readers.shared.files import JSON_FILES, is_json_array, json_records
 from turnwise.corpus.readers.shared.message_logs import MessageLog
-from turnwise.corpus.readers.shared.times import parse_time
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.speakers import Speakers
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 
 def read(
@@ -24,15 +24,14 @@ def read(
     time_format: str | Sequence[str] = (),
     intent: str = "",
     split: str = "",
-    speakers: Mapping[str, str] | None = None,
-) -> Iterator[Dialogue]:
+    speakers: Speakers = None,
+) -> Dialogues:
     """Read JSON or JSON Lines. A path names keys from the outside in; `[]` stands for every element of a list.
 
     Example: `{"ticket": {"no": 7, "comments": [{"author": {"role": "agent"}, "body": "Hello"}]}}` is read with
     `id=ticket.no messages=ticket.comments[] speaker=author.role text=body`.
 
-    Args:
-        source: the files to read.
+    Options:
         conversations: the path of the conversations in a file, such as 'data.tickets[]'; empty: each element of the
             file's list, each line of JSON Lines, or the whole file is a conversation.
         id: the path of the conversation's id; empty: its file and number.
@@ -44,7 +43,6 @@ def read(
         time_format: the format of the time if it is another one, as for Python's strptime; may be given more than once.
         intent: the path of the intent in a message, if there is one.
         split: the path of the split in a conversation, if there is one.
-        speakers: names and their roles: 'bob=system,*=user'.
     """
     log = MessageLog(source, speakers)
     formats = (time_format,) if isinstance(time_format, str) else tuple(time_format)
@@ -53,9 +51,9 @@ def read(
 
     for number, (path, line, record) in enumerate(_conversations(source, conversations), 1):
         found = select(record, messages)
-        first_keys = first_keys or ", ".join(_paths(record))
+        first_keys = first_keys or _keys(record)
         matched = matched or bool(found)
-        own_id = _label(first(record, id)) if id else None
+        own_id = _label(record, id)
         name = own_id or f"{source.relative_name(path)}/{number}"
         problem = "" if found else f"nothing is at {messages!r}"
         if messages and name in names:
@@ -64,7 +62,7 @@ def read(
             source.reject(path, line, "dialogue", problem, dialogue=name)
             continue
         names.add(name)
-        dialogue_split = _label(first(record, split)) if split else None
+        dialogue_split = _label(record, split)
         with source.guard(path, line):  # its id may be invalid
             log.at(path, line)
             for message in found:
@@ -72,17 +70,15 @@ def read(
                 try:
                     seconds = parse_time(first(message, time), formats) if time else None
                     if (content := first(message, text)) is None:
-                        raise ValueError(f"a message has no {text!r}; it has {', '.join(_paths(message)) or 'no keys'}")
+                        raise ValueError(f"a message has no {text!r}; it has {_keys(message)}")
                 except ValueError as error:
                     log.reject(name, seconds, str(error), first(message, text))
                     continue
-                role = _label(first(message, speaker)) or ""
-                label = _label(first(message, intent)) if intent else None
-                log.add(name, seconds, role, content, intent=label, split=dialogue_split)
+                role = _label(message, speaker) or ""
+                log.add(name, seconds, role, content, intent=_label(message, intent), split=dialogue_split)
     if not matched:
-        what = messages or conversations
         raise CorpusError(
-            f"nothing is at {what!r}; the first record has {first_keys or 'no keys'}."
+            f"nothing is at {messages or conversations!r}; the first record has {first_keys}."
             f" Name the path of the messages, as in --set messages=ticket.comments[]"
         )
     return log.dialogues()
@@ -108,21 +104,16 @@ def select(value: Any, path: str) -> list[Any]:
     return values
 
 
-def first(value: Any, path: str, default: Any = None) -> Any:
-    """Return the first value at a path, or the default if there is none."""
-    found = [item for item in select(value, path) if item is not None]
-    return found[0] if found else default
+def first(value: Any, path: str) -> Any:
+    """Return the first value at a path; None if there is none."""
+    return next((item for item in select(value, path) if item is not None), None)
 
 
-def _label(value: Any) -> str | None:
-    return None if value is None else str(value)
+def _label(value: Any, path: str) -> str | None:
+    found = first(value, path) if path else None
+    return None if found is None else str(found)
 
 
-def _paths(value: Any, prefix: str = "", depth: int = 5) -> list[str]:
-    """Return the paths in a value, the outer ones first, for messages."""
-    if isinstance(value, list) and value:
-        return _paths(value[0], f"{prefix}[]", depth)
-    if not isinstance(value, dict) or not depth:
-        return [prefix] if prefix else []
-    joined = ((f"{prefix}.{key}" if prefix else str(key), inner) for key, inner in value.items())
-    return [path for name, inner in joined for path in _paths(inner, name, depth - 1)][:20]
+def _keys(value: Any) -> str:
+    """Return the keys of an object, for messages."""
+    return ", ".join(map(str, value)) if isinstance(value, dict) and value else "no keys"

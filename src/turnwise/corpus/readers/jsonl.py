@@ -1,16 +1,15 @@
 """The native format: JSON Lines, a dialogue per line, as described by `dialogue.schema.json` in this folder."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.shared.annotations import Span
-from turnwise.corpus.readers.shared.fields import require, require_integer, require_object
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.fields import require, require_object
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 
-def read(source: CorpusSource) -> Iterator[Dialogue]:
+def read(source: CorpusSource) -> Dialogues:
     """Read the files; a dialogue keeps its own `source`, if it has one."""
     for path, line, record in source.records(source.json_lines, "*.jsonl", "*.jsonl.gz"):
         with source.dialogue(path, line) as builder:
@@ -30,7 +29,7 @@ def _parse_spans(turn: dict[str, Any]) -> list[Span]:
     spans = []
     for slot in require(turn, "slots", list) if "slots" in turn else ():
         name, value = _get_string(slot, "name"), _get_string(slot, "value")
-        start, end = require_integer(slot, "start"), require_integer(slot, "end")
+        start, end = require(slot, "start", int), require(slot, "end", int)
         if value is not None and turn["text"][start:end] != value:
             raise ValueError(f"slot {name!r}: the text at {start}:{end} is not {value!r}")
         spans.append((name or "", start, end))

@@ -1,15 +1,13 @@
 """Labelled utterances, each a dialogue of one turn: CLINC150, MASSIVE, HWU64, SNIPS, ATIS."""
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
-from turnwise.core.dialogue import USER, Dialogue
+from turnwise.core.dialogue import USER
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.shared.annotations import parse_inline_slots, parse_slot_tags, slot_spans, split_of
 from turnwise.corpus.readers.shared.fields import require_text
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 _HWU_SPLITS = {"trainset": "train", "testset": "test"}
 _ALL_LOCALES = "all"
@@ -18,13 +16,10 @@ _CLINC_LISTS = ("train", "val", "test", "oos_train", "oos_val", "oos_test")
 
 def read_clinc150(
     source: CorpusSource, *, form: Literal["full", "small", "imbalanced", "oos_plus"] = "full"
-) -> Iterator[Dialogue]:
+) -> Dialogues:
     """Read `data_FORM.json`, lists of text and intent by split; out-of-scope utterances have the intent 'oos'.
 
-    A rejection has the line of its list; its dialogue is named by the list's key and the utterance's number in it.
-
-    Args:
-        source: the files to read.
+    Options:
         form: 'full', 'small', 'imbalanced' or 'oos_plus'; they share utterances.
     """
     for path, line, (key, rows) in source.records(source.json_object, f"data_{form}.json"):
@@ -43,11 +38,10 @@ def read_clinc150(
             yield from builder.result()
 
 
-def read_massive(source: CorpusSource, *, locale: str = "en-US") -> Iterator[Dialogue]:
+def read_massive(source: CorpusSource, *, locale: str = "en-US") -> Dialogues:
     """Read `LOCALE.jsonl`, an utterance per line, its slots marked as in 'wake me up at [time : five am]'.
 
-    Args:
-        source: the files to read.
+    Options:
         locale: the locale to read, such as 'de-DE', or 'all'.
     """
     if locale != _ALL_LOCALES and not re.fullmatch("[a-z]{2}-[A-Z]{2}", locale):
@@ -68,14 +62,13 @@ def read_massive(source: CorpusSource, *, locale: str = "en-US") -> Iterator[Dia
         yield from builder.result()
 
 
-def read_hwu64_kfold(source: CorpusSource, *, fold: str = "1") -> Iterator[Dialogue]:
+def read_hwu64_kfold(source: CorpusSource, *, fold: str = "1") -> Dialogues:
     """Read `KFold_N/{trainset,testset/csv}/*.csv`, with slots marked as in 'play [song_name : yesterday]'.
 
     The text is the one shown to the annotators; what users typed differs in numbers, case and punctuation. The intent
     is scenario and intent, joined by '_'. A fold has no validation split.
 
-    Args:
-        source: the files to read.
+    Options:
         fold: the number of the fold; the folds contain the same utterances in other splits.
     """
     if not fold.isdecimal():
@@ -92,21 +85,22 @@ def read_hwu64_kfold(source: CorpusSource, *, fold: str = "1") -> Iterator[Dialo
             yield from builder.result()
 
 
-def read_snips(source: CorpusSource) -> Iterator[Dialogue]:
+def read_snips(source: CorpusSource) -> Dialogues:
     """Read the slot-gated release: `snips/{train,valid,test}/{seq.in,seq.out,label}`."""
     return _read_slot_gated(source, "snips")
 
 
-def read_atis(source: CorpusSource) -> Iterator[Dialogue]:
+def read_atis(source: CorpusSource) -> Dialogues:
     """Read the slot-gated release: `atis/{train,valid,test}/{seq.in,seq.out,label}`; '#' combines two intents."""
     return _read_slot_gated(source, "atis")
 
 
-def _read_slot_gated(source: CorpusSource, name: str) -> Iterator[Dialogue]:
+def _read_slot_gated(source: CorpusSource, name: str) -> Dialogues:
     """Read utterances (`seq.in`), and from the same lines of the other files a tag per word and the intent."""
     for path in source.files(f"{name}/*/seq.in"):
         split = path.parent.name
-        texts, tags, labels = (_read_lines(source, path.with_name(file)) for file in (path.name, "seq.out", "label"))
+        files = [path.with_name(name) for name in (path.name, "seq.out", "label")]
+        texts, tags, labels = (dict(source.lines(file)) if file.is_file() else {} for file in files)
         ends = [max(lines, default=0) for lines in (texts, tags, labels)]
         if len(set(ends)) > 1:  # after a missing line, utterances would get the labels of others
             numbers = ", ".join(map(str, ends))
@@ -124,7 +118,3 @@ def _read_slot_gated(source: CorpusSource, name: str) -> Iterator[Dialogue]:
                 pieces = parse_slot_tags(text.split(), tags[line].split())
                 builder.add_turn(USER, text, intent, spans=slot_spans(pieces, text))
             yield from builder.result()
-
-
-def _read_lines(source: CorpusSource, path: Path) -> dict[int, str]:
-    return dict(source.lines(path)) if path.is_file() else {}

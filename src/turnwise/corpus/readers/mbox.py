@@ -8,16 +8,18 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC
+from contextlib import suppress
 from email.message import Message
 from email.parser import BytesHeaderParser
+from itertools import chain
 from pathlib import Path
 
-from turnwise.core.dialogue import Dialogue
 from turnwise.core.files import sha256
+from turnwise.corpus.readers.shared.fields import parse_time
 from turnwise.corpus.readers.shared.html_text import html_to_text
 from turnwise.corpus.readers.shared.message_logs import MessageLog
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.speakers import Speakers
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 from turnwise.corpus.source.encodings import DETECT
 
 #: The line before each message of an mbox file: a sender and a date.
@@ -26,10 +28,14 @@ _FROM_LINE = re.compile(rb"From \S+ .*\d\d:\d\d")
 _ESCAPED_FROM_LINE = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 _MESSAGE_ID = re.compile(r"<([^<>\s]+)>")
+#: The keyword of a program's message (RFC 3834).
+_AUTOMATIC = re.compile(r"(?!\s*no\s*(?:[;(]|$))\s*[^\s;(]", re.IGNORECASE)
 #: What mail programs in several languages put before the subject of an answer or a forwarded message.
 _SUBJECT_PREFIX = re.compile(
     r"\s*(?:re|aw|antw|sv|vs|vb|fwd?|wg|tr|rv|rif|odp|ynt|回复|答复|转发)\s*(?:\[\d+\]|\(\d+\))?\s*[:：]", re.IGNORECASE
 )
+
+_FILE_ERRORS = (OSError, EOFError, zlib.error)
 
 #: What the standard library raises for malformed messages.
 _MAIL_ERRORS = (ValueError, LookupError, TypeError, AttributeError, RecursionError, email.errors.MessageError)
@@ -38,20 +44,15 @@ _MAIL_ERRORS = (ValueError, LookupError, TypeError, AttributeError, RecursionErr
 _CHARSETS = {"us-ascii": "", "ascii": "", "iso-8859-1": "cp1252", "gb2312": "gb18030"}
 
 
-def read(
-    source: CorpusSource, *, speakers: Mapping[str, str] | None = None, automatic: bool = False
-) -> Iterator[Dialogue]:
+def read(source: CorpusSource, *, speakers: Speakers = None, automatic: bool = False) -> Dialogues:
     """Read the messages of all files; threads may be spread over them.
 
     Messages belong to a thread if they name each other, or the same message, in References or In-Reply-To. A reply
     without these headers joins the last message between the same two addresses whose subject is the same apart from
-    'Re:', 'AW:', 'Fwd:' and the like. A thread's id is the Message-ID of its first message in the files.
+    'Re:', 'AW:', 'Fwd:' and the like. A thread's id is the Message-ID of its first message in the files. The text is
+    the first text/plain part, otherwise the first text/html part.
 
-    The text is the first text/plain part, otherwise the first text/html part; attachments are not read. Quoted text
-    stays. Automatic messages (Auto-Submitted) and copies of a message with the same Message-ID are left out.
-
-    Args:
-        source: the files to read.
+    Options:
         speakers: addresses or domains and their roles: 'help@example.com=system,@example.org=system,*=user'; senders
             that are not listed are numbered.
         automatic: true: keep automatic messages.
@@ -60,20 +61,17 @@ def read(
     paths = source.files("*.mbox", "mbox", "*.mbox.gz", "*.eml")
     threads = _Threads()
     for path in paths:
-        try:
+        with suppress(*_FILE_ERRORS):  # reported below
             for line, content in _read_messages(path):
-                threads.add(f"{source.relative_name(path)}/{line}", _parse_headers(content))
-        except _FILE_ERRORS:  # reported below
-            continue
+                threads.add(f"{source.relative_name(path)}/{line}", BytesHeaderParser().parsebytes(content))
     names = threads.names()
-
     log = MessageLog(source, speakers)
     seen: set[str] = set()
     for path in paths:
         source.record_input(path, path.stat().st_size, sha256(path))
         try:
             for line, content in _read_messages(path):
-                headers = _parse_headers(content)
+                headers = BytesHeaderParser().parsebytes(content)
                 message_id = _get_id(headers)
                 if message_id in seen:
                     source.skipped["copies of a message (same Message-ID)"] += 1
@@ -81,30 +79,22 @@ def read(
                 if message_id:
                     seen.add(message_id)
                 thread = names[message_id or f"{source.relative_name(path)}/{line}"]
-                if not automatic and _is_automatic(headers):
+                if not automatic and _AUTOMATIC.match(_get_header(headers, "Auto-Submitted")):
                     source.skipped["automatic messages"] += 1
                 else:
-                    _add_message(source, log.at(path, line), thread, content, roles)
+                    _add_message(log.at(path, line), thread, content, roles)
         except _FILE_ERRORS as error:
-            reason = str(error) if isinstance(error, _MailFileError) else f"cannot be read to its end: {error}"
-            source.reject(path, None, "file", reason)
+            source.reject(path, None, "file", f"cannot be read to its end: {error}")
     yield from log.dialogues()
 
 
-def _add_message(
-    source: CorpusSource,
-    log: MessageLog,
-    thread: str,
-    content: bytes,
-    roles: Mapping[str, str],
-) -> None:
-    time = None
+def _add_message(log: MessageLog, thread: str, content: bytes, roles: Mapping[str, str]) -> None:
+    source, time = log.source, None
     try:
         message = email.message_from_bytes(content)
         time = _get_time(message)
         if time is None:
-            fact = "messages without a valid date (they follow the one before them in the file)"
-            source.facts[fact] = source.facts.get(fact, 0) + 1
+            source.count_fact("messages without a valid date (they follow the one before them in the file)")
         senders = _get_addresses(message, "From")
         if not senders:
             raise ValueError("the header 'From' with an address is missing")
@@ -112,36 +102,26 @@ def _add_message(
     except _MAIL_ERRORS as error:
         log.reject(thread, time, f"the message cannot be read: {error}")
         return
-    if not text.strip():
-        log.leave_out(thread, time, "messages without text (attachments)")
-        return
     domain = senders[0][senders[0].rfind("@") :]
-    by_domain = senders[0] not in roles and domain in roles
-    log.add(thread, time, domain if by_domain else senders[0], text)
+    speaker = domain if senders[0] not in roles and domain in roles else senders[0]
+    log.add_text(thread, time, speaker, text, "messages without text (attachments)")
 
 
 # ---- files
-
-_FILE_ERRORS = (OSError, EOFError, zlib.error)
-
-
-class _MailFileError(OSError):
-    """A file is not in a format of e-mail."""
 
 
 def _read_messages(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the messages of a file with the numbers of their first lines."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         if path.suffix.lower() == ".eml":
-            yield 1, file.read().removeprefix(b"\xef\xbb\xbf")
+            yield 1, file.read()
         else:
             yield from _split_mbox(file)
 
 
 def _split_mbox(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     start, message, after_blank = 0, [b""], True
-    for number, line in enumerate(lines, 1):
-        content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+    for number, content in enumerate(lines, 1):
         if after_blank and _FROM_LINE.match(content):
             if start:
                 yield start, _ESCAPED_FROM_LINE.sub(rb"\1", b"".join(message))
@@ -149,17 +129,13 @@ def _split_mbox(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         elif start:
             message.append(content)
         elif content.strip():
-            raise _MailFileError("not an mbox file, which starts with a line 'From ADDRESS DATE'")
+            raise OSError("not an mbox file, which starts with a line 'From ADDRESS DATE'")
         after_blank = not content.strip()
     if start:
         yield start, _ESCAPED_FROM_LINE.sub(rb"\1", b"".join(message))
 
 
 # ---- headers
-
-
-def _parse_headers(content: bytes) -> Message:
-    return BytesHeaderParser().parsebytes(content)
 
 
 def _get_header(message: Message, name: str) -> str:
@@ -188,16 +164,9 @@ def _get_addresses(message: Message, *names: str) -> list[str]:
 
 def _get_time(message: Message) -> float | None:
     try:
-        moment = email.utils.parsedate_to_datetime(_get_header(message, "Date"))
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        return parse_time(email.utils.parsedate_to_datetime(_get_header(message, "Date")))
     except (*_MAIL_ERRORS, OverflowError):
         return None
-
-
-def _is_automatic(message: Message) -> bool:
-    """Return whether a program sent the message (RFC 3834)."""
-    keyword = re.split(r"[;(]", _get_header(message, "Auto-Submitted"))[0]  # without parameters and comments
-    return keyword.strip().casefold() not in ("", "no")
 
 
 def _split_subject(subject: str) -> tuple[str, bool]:
@@ -228,7 +197,8 @@ class _Threads:
         key = _get_id(headers) or place
         self._keys.append(key)
         self._threads.add(key)
-        links = [link for name in ("References", "In-Reply-To") for link in _find_ids(headers, name)]
+        names = ("References", "In-Reply-To")
+        links = [link for name in names for link in _MESSAGE_ID.findall(_get_header(headers, name))]
         for link in links:
             self._threads.add(link)
             self._threads.merge(key, link)
@@ -255,24 +225,15 @@ class _Threads:
         return {key: names.setdefault(self._threads[key], key) for key in self._keys}
 
 
-def _find_ids(headers: Message, name: str) -> list[str]:
-    return _MESSAGE_ID.findall(_get_header(headers, name))
-
-
 # ---- texts
 
 
 def _get_text(message: Message, encoding: str) -> str:
     """Return the text of a message, '' if it has none; raise one of `_MAIL_ERRORS` if it cannot be decoded."""
-    parts = list(_find_text_parts(message))
-    for kind in ("text/plain", "text/html"):
-        for part in parts:
-            if part.get_content_type() == kind:
-                text = _decode(part, encoding)
-                text = html_to_text(text) if kind == "text/html" else text
-                if text.strip():
-                    return text
-    return ""
+    parts = [(part.get_content_type(), part) for part in _find_text_parts(message)]
+    plain = (_decode(part, encoding) for kind, part in parts if kind == "text/plain")
+    html = (html_to_text(_decode(part, encoding)) for kind, part in parts if kind == "text/html")
+    return next((text for text in chain(plain, html) if text.strip()), "")
 
 
 def _find_text_parts(message: Message) -> Iterator[Message]:

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.dialogue import SYSTEM, USER, Dialogue, peer
+from turnwise.core.dialogue import SYSTEM, USER, peer
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.shared.annotations import split_of
 from turnwise.corpus.readers.shared.fields import require
 from turnwise.corpus.readers.shared.files import JSON_FILES, json_records, parquet_rows
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 from turnwise.corpus.source.dialogue_builder import DialogueBuilder
 
 #: Where the list of messages is, unless it is named; the first one that a record has.
@@ -24,7 +24,7 @@ _ROLES = {
 _SKIPPED_ROLES = ("system", "developer", "tool", "function", "function_call", "observation")
 
 
-def read(source: CorpusSource, *, messages: str = "") -> Iterator[Dialogue]:
+def read(source: CorpusSource, *, messages: str = "") -> Dialogues:
     """Read JSON Lines, JSON arrays or Parquet files; an id is the `id` or `conversation_id`, else the file and line.
 
     The list of messages is under `messages`, `conversations`, `conversation`, `dialog`, `dialogue` or `utterances`. A
@@ -33,8 +33,7 @@ def read(source: CorpusSource, *, messages: str = "") -> Iterator[Dialogue]:
     Images and other parts that are not text are left out, and so are instructions, tool calls and tool results.
     Parquet files get the split in their name or that of their folder, as in `train-00000-of-00001.parquet`.
 
-    Args:
-        source: the files to read.
+    Options:
         messages: the key or column with the list of messages, if it is another one.
     """
     keys = (messages,) if messages else _LISTS
@@ -45,7 +44,9 @@ def read(source: CorpusSource, *, messages: str = "") -> Iterator[Dialogue]:
         return json_records(source, path)
 
     for path, line, record in source.records(read_records, *JSON_FILES, "*.parquet"):
-        with source.dialogue(path, line, _get_split(source, path)) as builder:
+        with source.dialogue(path, line) as builder:
+            if path.suffix.lower() == ".parquet":
+                builder.split = split_of(path.stem) or (split_of(path.parent.name) if path != source.root else None)
             ids = (*(record.get(key) for key in _IDS), f"{source.relative_name(path)}/{line}")
             builder.id = str(next(value for value in ids if value not in (None, "")))  # 0 is a valid id
             key = next((key for key in keys if record.get(key) is not None), keys[0])
@@ -67,12 +68,6 @@ def _select_columns(path: Path, columns: list[str], keys: tuple[str, ...]) -> li
             " The reader `table` reads one message per row"
         )
     return [column for column in columns if column in keys or column in _IDS]
-
-
-def _get_split(source: CorpusSource, path: Path) -> str | None:
-    if path.suffix.lower() != ".parquet":
-        return None
-    return split_of(path.stem) or (split_of(path.parent.name) if path != source.root else None)
 
 
 def _add_message(source: CorpusSource, builder: DialogueBuilder, message: dict[str, Any]) -> None:

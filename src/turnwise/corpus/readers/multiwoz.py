@@ -1,22 +1,22 @@
 """MultiWOZ in two forms: the text of 2.2 (an utterance per line), and the annotated JSON of 2.1."""
 
-from collections.abc import Iterator
+import re
 from pathlib import Path
 from typing import Literal
 
-from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.readers.shared.annotations import act, split_of, strip_brackets, token_spans
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.core.dialogue import SYSTEM, USER
+from turnwise.corpus.readers.shared.annotations import act, slot_spans, split_of, token_spans
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 from turnwise.corpus.source.json_text import parse_json
 
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _TEXT, _JSON = "*_dialogues_*.txt", ("data.json", "train.json", "val.json", "test.json")
 
 
-def read(source: CorpusSource, *, form: Literal["", "text", "json"] = "") -> Iterator[Dialogue]:
+def read(source: CorpusSource, *, form: Literal["", "text", "json"] = "") -> Dialogues:
     """Read one form of the corpus.
 
-    Args:
-        source: the files to read.
+    Options:
         form: 'text' (2.2: proper names in brackets, which become slots named 'value') or 'json' (2.1: acts and slots),
             which contain the same dialogues. Empty: the text if it is present, else the JSON.
     """
@@ -27,18 +27,21 @@ def read(source: CorpusSource, *, form: Literal["", "text", "json"] = "") -> Ite
     return _read_text(source) if form == "text" else _read_json(source)
 
 
-def _read_text(source: CorpusSource) -> Iterator[Dialogue]:
+def _read_text(source: CorpusSource) -> Dialogues:
     for path in source.files(_TEXT):
         for number, (line, block) in enumerate(source.blocks(path)):
             with source.dialogue(path, line, split_of(path.stem)) as builder:
                 builder.id = f"{path.stem}/{number}"
                 for position, (turn_line, bracketed) in enumerate(block):
-                    text, spans = strip_brackets(bracketed, "value")
+                    parts = _BRACKETS.split(bracketed)  # values are at odd positions
+                    slots = ["value" if number % 2 and part.strip() else "" for number, part in enumerate(parts)]
+                    text = "".join(parts)
+                    spans = slot_spans(list(zip(parts, slots, strict=True)), text) if len(parts) > 1 else ()
                     builder.add_turn((USER, SYSTEM)[position % 2], text, spans=spans, line=turn_line)
             yield from builder.result()
 
 
-def _read_json(source: CorpusSource) -> Iterator[Dialogue]:
+def _read_json(source: CorpusSource) -> Dialogues:
     for path in source.files(*_JSON):
         lists = _read_split_lists(source, path)
         for line, (key, record) in source.json_object(path):
@@ -66,11 +69,8 @@ def _read_split_lists(source: CorpusSource, path: Path) -> dict[str, str]:
         return {}
     lists = {}
     for name, split in (("valListFile", "valid"), ("testListFile", "test")):
-        for suffix in (".txt", ".json"):
-            file = path.with_name(name + suffix)
-            content = source.read_text(file) if file.is_file() else None
-            if content is None:
-                continue
+        for file in path.parent.glob(f"{name}.*"):
+            content = source.read_text(file) or ""
             try:
                 # some releases call a plain list .json
                 names = parse_json(content) if content.lstrip().startswith("[") else content.split()

@@ -1,23 +1,21 @@
 """Conversations between people without roles: PersonaChat, Cornell Movie-Dialogs, Topical-Chat, Reddit and others."""
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from turnwise.core.dialogue import Dialogue, peer
-from turnwise.core.errors import CorpusError
+from turnwise.core.dialogue import peer
 from turnwise.corpus.readers.shared.annotations import split_of
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
-#: The prefix of self-dialogue's columns of sentences.
-_SENTENCE = "Answer.sentence"
+#: Self-dialogue's columns of sentences.
+_SENTENCE = re.compile(r"Answer\.sentence(\d+)")
 _CORNELL_SEPARATOR = " +++$+++ "
+_CORNELL_LINE = re.compile(r"'([^']+)'")
 _PERSONACHAT_LINE = re.compile(r"(\d+) (.*)", re.DOTALL)
-_PERSONA = ("your persona:", "partner's persona:")
 
 
-def read_chitchat(source: CorpusSource) -> Iterator[Dialogue]:
+def read_chitchat(source: CorpusSource) -> Dialogues:
     """Read `dataset.json`, `{id: {messages: [[{text, sender, timestamp}, …]]}}`, with a list per run of one sender.
 
     Each message is a turn; the step `merge-speakers` joins the runs.
@@ -31,7 +29,7 @@ def read_chitchat(source: CorpusSource) -> Iterator[Dialogue]:
         yield from builder.result()
 
 
-def read_topical_chat(source: CorpusSource) -> Iterator[Dialogue]:
+def read_topical_chat(source: CorpusSource) -> Dialogues:
     """Read `conversations/*.json`, `{id: {content: [{agent, message, sentiment, …}]}}`."""
     for path, line, (key, record) in source.records(source.json_object, "conversations/*.json"):
         with source.dialogue(path, line, split_of(path.stem)) as builder:
@@ -41,7 +39,7 @@ def read_topical_chat(source: CorpusSource) -> Iterator[Dialogue]:
         yield from builder.result()
 
 
-def read_casino(source: CorpusSource) -> Iterator[Dialogue]:
+def read_casino(source: CorpusSource) -> Dialogues:
     """Read `casino_{train,valid,test}.json`; annotated negotiation strategies become acts.
 
     Moves such as 'Submit-Deal' are turns, as in the source.
@@ -61,7 +59,7 @@ def read_casino(source: CorpusSource) -> Iterator[Dialogue]:
         yield from builder.result()
 
 
-def read_reddit(source: CorpusSource) -> Iterator[Dialogue]:
+def read_reddit(source: CorpusSource) -> Dialogues:
     """Read JSON Lines `{context, response, "context/0", "context/1", …}`, for Reddit and corpora of that layout.
 
     `context` is what the response replies to; `context/0` precedes it, `context/1` precedes that. The authors are not
@@ -78,40 +76,23 @@ def read_reddit(source: CorpusSource) -> Iterator[Dialogue]:
         yield from builder.result()
 
 
-def read_self_dialogue(source: CorpusSource, *, drop_blocked_workers: bool = False) -> Iterator[Dialogue]:
-    """Read `corpus/TOPIC/*.csv`, a dialogue per row, both parts written by one person.
-
-    Args:
-        source: the files to read.
-        drop_blocked_workers: leave out the rows of the workers that the authors list in `blocked_workers.txt`.
-    """
-    blocked: set[str] = set()
-    if drop_blocked_workers:
-        if source.root.is_file():
-            raise CorpusError(f"{source.root} is a file: import the corpus' folder, which has blocked_workers.txt")
-        blocked = {line.strip() for _, _, line in source.records(source.lines, "blocked_workers.txt")} - {""}
+def read_self_dialogue(source: CorpusSource) -> Dialogues:
+    """Read `corpus/TOPIC/*.csv`, a dialogue per row, both parts written by one person."""
     for path, line, row in source.records(source.csv_rows, "corpus/*/*.csv"):
-        cells = sorted(
-            (int(column.removeprefix(_SENTENCE)), cell or "")
-            for column, cell in row.items()
-            if column.startswith(_SENTENCE) and column.removeprefix(_SENTENCE).isdecimal()
-        )
-        sentences = [(number, text) for number, text in cells if text.strip()]
-        source.skipped["blank cells"] += len(cells) - len(sentences)
-        if row.get("WorkerId") in blocked:
-            source.skipped["dialogues of blocked workers"] += 1
-            source.skipped["utterances of blocked workers"] += len(sentences)
-            source.counts.dialogues += 1
-            source.counts.utterances += len(sentences)
-            continue
         with source.dialogue(path, line) as builder:
             builder.id = row["AssignmentId"] or ""
-            for number, text in sentences:
-                builder.add_turn(peer(2 - number % 2), text)
+            cells = (
+                (int(match[1]), text or "") for column, text in row.items() if (match := _SENTENCE.fullmatch(column))
+            )
+            for number, text in sorted(cells):
+                if text.strip():
+                    builder.add_turn(peer(2 - number % 2), text)
+                else:
+                    source.skipped["blank cells"] += 1
         yield from builder.result()
 
 
-def read_cornell(source: CorpusSource) -> Iterator[Dialogue]:
+def read_cornell(source: CorpusSource) -> Dialogues:
     """Read `movie_lines.txt` and `movie_conversations.txt`, with fields separated by ` +++$+++ `."""
     lines: dict[str, tuple[str, str]] = {}
     for path, number, line in source.records(source.lines, "movie_lines.txt"):
@@ -127,7 +108,9 @@ def read_cornell(source: CorpusSource) -> Iterator[Dialogue]:
             continue
         with source.dialogue(path, number) as builder:
             _, _, movie, names = line.split(_CORNELL_SEPARATOR, 3)
-            line_ids = _parse_line_ids(names)
+            line_ids = _CORNELL_LINE.findall(names)
+            if not line_ids or not re.fullmatch(r"\[.*\]\s*", names):
+                raise ValueError(f"expected a list of lines, as in ['L1', 'L2'], got {names[:80]!r}")
             builder.id = f"{movie}/{line_ids[0]}"
             for line_id in line_ids:
                 character, text = lines[line_id]
@@ -135,32 +118,16 @@ def read_cornell(source: CorpusSource) -> Iterator[Dialogue]:
         yield from builder.result()
 
 
-def _parse_line_ids(names: str) -> list[str]:
-    try:
-        line_ids = ast.literal_eval(names.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        line_ids = None
-    if not isinstance(line_ids, list):
-        raise ValueError(f"expected a list of lines, as in ['L1', 'L2'], got {names[:80]!r}")
-    return line_ids
+def read_personachat(source: CorpusSource) -> Dialogues:
+    """Read `{train,valid,test}_none_original.txt`, the form of the release without personas.
 
-
-def read_personachat(source: CorpusSource, *, variant: str = "none_original") -> Iterator[Dialogue]:
-    """Read `{train,valid,test}_VARIANT.txt`, lines `N utterance<TAB>reply<TAB><TAB>candidates`; 1 starts a dialogue.
-
-    Args:
-        source: the files to read.
-        variant: which of the release's files; they contain the same dialogues with different personas, which are not
-            turns.
+    Lines are `N utterance<TAB>reply<TAB><TAB>candidates`; 1 starts a dialogue.
     """
-    for path in source.files(f"*_{variant}.txt"):
+    for path in source.files("*_none_original.txt"):
         for number, block in enumerate(_personachat_blocks(source, path)):
             with source.dialogue(path, block[0][0], split_of(path.stem)) as builder:
                 builder.id = f"{path.stem}/{number}"
                 for line, text in block:
-                    if text.startswith(_PERSONA):
-                        source.skipped["persona lines"] += 1
-                        continue
                     utterance, _, rest = text.partition("\t")
                     reply, _, _candidates = rest.partition("\t")
                     if utterance != "__SILENCE__":  # the other speaker begins

@@ -2,17 +2,16 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
-from yaml.reader import ReaderError
 
-from turnwise.core.dialogue import SYSTEM, USER, Dialogue
+from turnwise.core.dialogue import SYSTEM, USER
+from turnwise.core.errors import first_line
 from turnwise.corpus.readers.shared.annotations import Span, slot_spans
 from turnwise.corpus.readers.shared.fields import require_text
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 from turnwise.corpus.source.json_text import parse_json
 
 #: The keys of a file that this reader reads.
@@ -34,7 +33,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is 
 _NULL = "tag:yaml.org,2002:null"
 
 
-def read(source: CorpusSource) -> Iterator[Dialogue]:
+def read(source: CorpusSource) -> Dialogues:
     """Read `nlu.yml`, `stories.yml`, `rules.yml` and `domain.yml`, or any .yml files with these contents.
 
     Each example is a dialogue of one user turn with its intent, and its entities as slots; `faq/ask_name` stays one
@@ -53,14 +52,14 @@ def read(source: CorpusSource) -> Iterator[Dialogue]:
     for path, sections in files:
         file = _TrainingFile(source, path, responses)
         for key, node in sections:
-            if key == "nlu":
-                yield from file.read_examples(node)
-            elif key != "responses":
-                yield from file.read_stories(node)
+            items: list[yaml.Node] = []
+            with source.guard(path, _line(node)):
+                items = _sequence(node) if key != "responses" and node.tag != _NULL else []
+            for item in items:
+                yield from file.read_examples(item) if key == "nlu" else file.read_story(item)
 
 
-@dataclass(frozen=True, slots=True)
-class _Utterance:
+class _Utterance(NamedTuple):
     """A text with its line; None if the file names only its intent or action."""
 
     line: int
@@ -73,43 +72,33 @@ class _TrainingFile:
     """Reads the sections of one file."""
 
     def __init__(self, source: CorpusSource, path: Path, responses: dict[str, str]):
-        self._source = source
-        self._path = path
-        self._responses = responses
-        self._split = _split_of(path)
+        self._source, self._path, self._responses = source, path, responses
+        #: Test stories, and the parts that `rasa data split nlu` writes.
+        self._split = "test" if path.name.startswith("test_") else "train" if path.stem == "training_data" else None
         self._count = 0
 
-    def read_examples(self, node: yaml.Node) -> Iterator[Dialogue]:
-        """Read the examples under `nlu:`."""
-        for section in self._items(node):
-            examples: list[_Utterance] = []
-            with self._source.guard(self._path, _line(section)):
-                examples = list(self._section_examples(section))
-            for example in examples:
-                yield from self._dialogue([example])
+    def read_examples(self, section: yaml.Node) -> Dialogues:
+        """Read an item under `nlu:`."""
+        examples: list[_Utterance] = []
+        with self._source.guard(self._path, _line(section)):
+            examples = list(self._section_examples(section))
+        for example in examples:
+            yield from self._dialogue([example])
 
-    def read_stories(self, node: yaml.Node) -> Iterator[Dialogue]:
-        """Read the stories under `stories:` or `rules:`."""
-        for story in self._items(node):
-            steps: list[_Utterance] = []
-            with self._source.guard(self._path, _line(story)):
-                steps = self._story_steps(story)
-            user_texts = [step for step in steps if step.speaker == USER and step.text]
-            bot_texts = [step for step in steps if step.speaker == SYSTEM and step.text]
-            is_complete = len(user_texts) == sum(step.speaker == USER for step in steps)
-            if is_complete and user_texts and bot_texts:
-                yield from self._dialogue([step for step in steps if step.text])
-                continue
-            if bot_texts:
-                self._source.skipped["bot texts of stories in which a user text is missing"] += len(bot_texts)
-            for step in user_texts:
+    def read_story(self, story: yaml.Node) -> Dialogues:
+        """Read an item under `stories:` or `rules:`."""
+        steps: list[_Utterance] = []
+        with self._source.guard(self._path, _line(story)):
+            steps = self._story_steps(story)
+        users = [step for step in steps if step.speaker == USER]
+        bot_texts = [step for step in steps if step.speaker == SYSTEM and step.text]
+        if users and bot_texts and all(step.text for step in users):
+            yield from self._dialogue([step for step in steps if step.text])
+            return
+        self._source.skipped["bot texts of stories in which a user text is missing"] += len(bot_texts)
+        for step in users:
+            if step.text:
                 yield from self._dialogue([step])
-
-    def _items(self, node: yaml.Node) -> Sequence[yaml.Node]:
-        """Return the items of a section, which may be empty; report another type."""
-        with self._source.guard(self._path, _line(node)):
-            return [] if node.tag == _NULL else _sequence(node)
-        return []
 
     def _section_examples(self, section: yaml.Node) -> Iterator[_Utterance]:
         fields = _mapping(section)
@@ -120,14 +109,10 @@ class _TrainingFile:
             self._source.skipped[f"{kind} sections"] += 1
             return
         intent, node = _text(fields["intent"]), fields["examples"]
-        if isinstance(node, yaml.SequenceNode):
-            yield from self._listed_examples(node, intent)
-        else:
+        if not isinstance(node, yaml.SequenceNode):
             yield from self._block_examples(node, intent)
-
-    def _listed_examples(self, node: yaml.Node, intent: str) -> Iterator[_Utterance]:
-        """Read examples that are a list of texts, or of objects with a text."""
-        for item in _sequence(node):
+            return
+        for item in node.value:  # a text, or an object with a text
             with self._source.guard(self._path, _line(item)):
                 fields = {"text": item} if isinstance(item, yaml.ScalarNode) else _mapping(item)
                 own_intent = _text(fields["intent"]) if "intent" in fields else intent
@@ -143,7 +128,6 @@ class _TrainingFile:
             if text.startswith("-") and example:
                 yield _Utterance(line, USER, example, intent)
             else:
-                self._source.counts.utterances += 1
                 reason = "the example is empty" if text.startswith("-") else "an example must start with '- '"
                 self._source.reject(self._path, line, "turn", reason, text=text)
 
@@ -180,11 +164,10 @@ class _TrainingFile:
         """Return the response to an action; `utter_faq` stands for the response to the intent `faq/…` before it."""
         is_retrieval = action == f"utter_{intent.partition('/')[0]}"
         text = self._responses.get(action) or (self._responses.get(f"utter_{intent}") if is_retrieval else None)
-        if text is None:
-            self._source.skipped["actions without a text"] += 1
+        self._source.skipped["actions without a text"] += text is None
         return _Utterance(_line(node), SYSTEM, text)
 
-    def _dialogue(self, utterances: Sequence[_Utterance]) -> Iterator[Dialogue]:
+    def _dialogue(self, utterances: Sequence[_Utterance]) -> Dialogues:
         self._count += 1
         with self._source.dialogue(self._path, utterances[0].line, self._split) as builder:
             builder.id = f"{self._source.relative_name(self._path)}/{self._count}"
@@ -200,25 +183,19 @@ class _TrainingFile:
         for match in _ENTITY.finditer(example):
             value, name, synonym, attributes = match.groups()
             if attributes:
-                name, synonym = self._parse_attributes(attributes, value)
-            if synonym and synonym != value:
-                self._source.skipped["synonyms of entities"] += 1
+                name, synonym = self._parse_attributes(attributes)
+            self._source.skipped["synonyms of entities"] += synonym not in (None, "", value)
             pieces += [(example[position : match.start()], ""), (value, name)]
             position = match.end()
         pieces.append((example[position:], ""))
         text = "".join(piece for piece, _ in pieces)
         return text, slot_spans(pieces, text)
 
-    def _parse_attributes(self, attributes: str, value: str) -> tuple[str, str]:
+    def _parse_attributes(self, attributes: str) -> tuple[str, str]:
         """Return the slot and the synonym of an entity that is annotated with a JSON object."""
-        try:
-            fields = parse_json(attributes)
-            name = require_text(fields, "entity")
-        except (ValueError, KeyError) as error:
-            reason = "'entity' is missing" if isinstance(error, KeyError) else str(error)
-            raise ValueError(f"the entity [{value}]{attributes} is not valid: {reason}") from None
-        if "group" in fields:
-            self._source.skipped["groups of entities"] += 1
+        fields = parse_json(attributes)
+        name = require_text(fields, "entity")
+        self._source.skipped["groups of entities"] += "group" in fields
         role = require_text(fields, "role") if "role" in fields else ""
         return (f"{name}.{role}" if role else name), str(fields.get("value", ""))
 
@@ -228,8 +205,8 @@ class _TrainingFile:
 
 def _read_sections(source: CorpusSource, path: Path) -> list[tuple[str, yaml.Node]]:
     """Return the sections of a file by their keys; a file that cannot be read is rejected."""
-    if path.suffix == ".md" and path != source.root and not _is_markdown_data(path):
-        return []
+    if path.suffix == ".md" and path != source.root and not _MARKDOWN.search(source.read_start(path)):
+        return []  # documentation
     text = source.read_text(path)
     if text is None:
         return []
@@ -240,16 +217,11 @@ def _read_sections(source: CorpusSource, path: Path) -> list[tuple[str, yaml.Nod
     try:
         root = _compose(text)
         sections = [] if root is None else [(key, node) for key, node in _pairs(root) if key in _KEYS]
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = "" if mark is None else f", column {mark.column + 1}"
-        reason = f"not valid YAML: {', '.join(filter(None, (error.context, error.problem)))}{where}"
-        source.reject(path, None if mark is None else mark.line + 1, "file", f"{reason}; the file was not read")
-        return []
-    except ReaderError as error:
-        line = text.count("\n", 0, max(0, text.find(chr(error.character)))) + 1
-        reason = f"not valid YAML: character #x{error.character:02x}: {error.reason}; the file was not read"
-        source.reject(path, line, "file", reason)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        parts = (getattr(error, "context", None), getattr(error, "problem", None))
+        problem, line = ", ".join(filter(None, parts)) or first_line(error), None if mark is None else mark.line + 1
+        source.reject(path, line, "file", f"not valid YAML: {problem}; the file was not read")
         return []
     except ValueError as error:
         source.reject(path, 1, "file", str(error))
@@ -257,18 +229,6 @@ def _read_sections(source: CorpusSource, path: Path) -> list[tuple[str, yaml.Nod
     if not sections and path == source.root:
         source.reject(path, 1, "file", f"the file has none of the keys {', '.join(_KEYS)}")
     return sections
-
-
-def _is_markdown_data(path: Path) -> bool:
-    """Return whether a Markdown file in the folder is training data, rather than documentation."""
-    return _MARKDOWN.search(path.read_text(encoding="utf-8", errors="replace")) is not None
-
-
-def _split_of(path: Path) -> str | None:
-    """Return the split of a file: test stories, and the parts that `rasa data split nlu` writes."""
-    if path.name.startswith("test_"):
-        return "test"
-    return "train" if path.stem == "training_data" else None
 
 
 def _read_responses(source: CorpusSource, path: Path, node: yaml.Node) -> dict[str, str]:

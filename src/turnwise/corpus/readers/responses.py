@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from turnwise.core.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE, Dialogue, peer
+from turnwise.core.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE, peer
 from turnwise.corpus.readers.shared.annotations import split_of
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 _PATTERNS = ("*.txt", "*.csv", "test", "train", "valid")
 
@@ -32,7 +32,7 @@ class Candidates:
         return tuple(response for response, right in zip(self.responses, self.labels, strict=True) if right)
 
 
-def read(source: CorpusSource) -> Iterator[Dialogue]:
+def read(source: CorpusSource) -> Dialogues:
     """Read each context with its first right response, if it has one, as a dialogue of two alternating speakers.
 
     Wrong responses are left out.
@@ -49,7 +49,7 @@ def read(source: CorpusSource) -> Iterator[Dialogue]:
             yield from builder.result()
 
 
-def read_labelled(source: CorpusSource) -> Iterator[Dialogue]:
+def read_labelled(source: CorpusSource) -> Dialogues:
     """Read every candidate, right or wrong, as a dialogue, for training re-rankers on a corpus' own negatives.
 
     A dialogue is the context, with two alternating speakers, and the candidate, whose intent is 'right response' or

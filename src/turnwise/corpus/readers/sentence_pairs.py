@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from turnwise.core.dialogue import SYSTEM, USER, Dialogue, peer
+from turnwise.core.dialogue import SYSTEM, USER, peer
 from turnwise.corpus.readers.shared.annotations import split_of
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 from turnwise.corpus.source.json_text import parse_json
 from turnwise.corpus.source.tables import CSV_DELIMITERS
 
@@ -27,11 +27,10 @@ _FIELDS = (
 _Pair = tuple[int, str, str, str]
 
 
-def read_nli(source: CorpusSource, *, form: Literal["pairs", "triplets"] = "pairs") -> Iterator[Dialogue]:
+def read_nli(source: CorpusSource, *, form: Literal["pairs", "triplets"] = "pairs") -> Dialogues:
     """Read pairs, with the relation as intent of the second turn; pairs without a gold label ('-') are left out.
 
-    Args:
-        source: the files to read.
+    Options:
         form: 'pairs'; or 'triplets' of premise, entailment and contradiction, made of adjacent pairs with one premise.
     """
     for path in source.files("*.jsonl", "*.tsv", "*.csv", "*.jsonl.gz"):
@@ -68,7 +67,7 @@ def _parse_pair(line: int, record: Mapping[str, Any]) -> _Pair | None:
     raise KeyError("premise")
 
 
-def _triplets(source: CorpusSource, path: Path, pairs: list[_Pair]) -> Iterator[Dialogue]:
+def _triplets(source: CorpusSource, path: Path, pairs: list[_Pair]) -> Dialogues:
     """Yield as many triplets as the premise has entailments and contradictions for."""
     entailments, contradictions = (
         [pair for pair in pairs if pair[3] == relation] for relation in ("entailment", "contradiction")
@@ -79,9 +78,7 @@ def _triplets(source: CorpusSource, path: Path, pairs: list[_Pair]) -> Iterator[
         yield from _dialogue(source, path, line, [premise, entailment, contradiction], None)
 
 
-def _dialogue(
-    source: CorpusSource, path: Path, line: int, texts: list[str], relation: str | None
-) -> Iterator[Dialogue]:
+def _dialogue(source: CorpusSource, path: Path, line: int, texts: list[str], relation: str | None) -> Dialogues:
     with source.dialogue(path, line, split_of(path.stem)) as builder:
         builder.id = f"{source.relative_name(path)}/{line}"
         for number, text in enumerate(texts, 1):
@@ -89,13 +86,10 @@ def _dialogue(
     yield from builder.result()
 
 
-def read_question_answers(
-    source: CorpusSource, *, question: str = "question", answer: str = "answer"
-) -> Iterator[Dialogue]:
+def read_question_answers(source: CorpusSource, *, question: str = "question", answer: str = "answer") -> Dialogues:
     """Read questions with answers, each a dialogue of two turns.
 
-    Args:
-        source: the files to read.
+    Options:
         question: the field of the question.
         answer: the field of the answer.
     """

@@ -1,14 +1,13 @@
 """Slack's export of a workspace: a folder per channel with a file per day, and lists of users and channels."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.readers.shared.chat_exports import BOT, NO_TEXT, PAUSE, ChatExport
+from turnwise.corpus.readers.shared.chat_exports import BOT, NO_TEXT, PAUSE, Bots, ChatExport
 from turnwise.corpus.readers.shared.fields import first_name, optional, require_object, require_time
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.speakers import Speakers
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 _DAYS = "????-??-??.json"
 _USERS = ("users.json", "org_users.json")
@@ -22,24 +21,13 @@ _SLACKBOT = "USLACKBOT"
 _MARKUP = re.compile(r"<([^<>|]*)(?:\|([^<>]*))?>")
 
 
-def read(
-    source: CorpusSource,
-    *,
-    pause: float = PAUSE,
-    bots: Literal["system", "skip"] = "system",
-    speakers: Mapping[str, str] | None = None,
-) -> Iterator[Dialogue]:
+def read(source: CorpusSource, *, pause: float = PAUSE, bots: Bots = "system", speakers: Speakers = None) -> Dialogues:
     """Read the export, a folder or the .zip: `CHANNEL/YYYY-MM-DD.json`, `users.json` and `channels.json`.
 
     A thread, its first message and the replies, is a dialogue. The other messages of a channel are split into
     dialogues at pauses. Mentions become names, and links their texts. Joins, topic changes and other events are left
-    out; files without text and deleted messages are left out too, and a dialogue is split there.
-
-    Args:
-        source: the files to read.
-        pause: hours without a message that end a dialogue outside threads; 0: never.
-        bots: messages of bots are the system's, or left out: 'skip'.
-        speakers: display names and their roles: 'Anna=system,*=user'; others are numbered.
+    out; files without text and deleted messages are left out too, and a dialogue is split there. `speakers` maps
+    display names.
     """
     return _SlackExport(source, speakers, pause, bots).read()
 
@@ -49,50 +37,49 @@ class _SlackExport(ChatExport):
     lists = (*_USERS, *_CHANNELS)
 
     def read_lists(self) -> None:
-        self._users = self._read_names(_USERS, "the user", _user_names)
-        self._channels = self._read_names(_CHANNELS, "the channel", lambda record: [optional(record, "name", str)])
+        self._users, self._channels = self._read_names(_USERS), self._read_names(_CHANNELS)
 
     def read_file(self, path: Path) -> None:
         is_channel = path.parent in (self.source.root, self.source.root.parent)  # rather than the whole export
-        channel = path.parent.name if is_channel else self.source.relative_name(path.parent)
+        self.chat = path.parent.name if is_channel else self.source.relative_name(path.parent)
         for line, record in self.source.json_array(path):
-            with self.source.guard(path, line):
-                message = require_object(record, "the message")
-                if not (_is_bot(message) and self.skip_bot()):
-                    self.at(path, line)._add_message(channel, message)
+            self.at(path, line).read_each([record], self._add_message)
 
-    def _add_message(self, channel: str, record: dict[str, Any]) -> None:
+    def _add_message(self, record: dict[str, Any]) -> None:
+        is_bot = _is_bot(record)
+        if is_bot and self.skip_bot():
+            return
         kind, subtype, time = record["type"], record.get("subtype") or "", require_time(record, "ts")
         thread = optional(record, "thread_ts", str)
-        conversation = self.add_thread(f"{channel}/{thread}") if thread else channel
+        conversation = self.add_thread(f"{self.chat}/{thread}") if thread else self.chat
         text = self._plain_text(optional(record, "text", str))
         if subtype == _DELETED:
             self.leave_out(conversation, time, "deleted messages")
         elif kind != "message" or subtype not in _WRITTEN:
             self.skip_event(subtype or kind)
-        elif not text.strip():
-            self.leave_out(conversation, time, "files without text" if record.get("files") else NO_TEXT)
         else:
-            speaker = BOT if _is_bot(record) else self._speaker(record)
-            self.add(conversation, time, speaker, text, key=str(record["ts"]))
+            speaker = BOT if is_bot else self._speaker(record)
+            what = "files without text" if record.get("files") else NO_TEXT
+            self.add_text(conversation, time, speaker, text, what, key=str(record["ts"]))
 
     def _speaker(self, record: dict[str, Any]) -> str:
-        user = optional(record, "user", str)
-        profile = optional(record, "user_profile", dict)
-        names = [self._users.get(user, ""), *_profile_names(profile), user, optional(record, "username", str)]
-        return first_name(names, "'user'")
+        profile = _profile_names(optional(record, "user_profile", dict))
+        user, name = _texts(record, "user", "username")
+        return first_name([self._users.get(user, ""), *profile, user, name], "'user'")
 
-    def _read_names(
-        self, files: tuple[str, ...], what: str, names: Callable[[dict[str, Any]], Iterable[str]]
-    ) -> dict[str, str]:
-        """Return the names in a list of the export by their ids."""
+    def _read_names(self, files: tuple[str, ...]) -> dict[str, str]:
+        """Return the names of users or channels by their ids."""
         found: dict[str, str] = {}
         root = self.source.root
         for path in sorted(path for name in files for path in root.rglob(name) if path.is_file()):
             for line, record in self.source.json_array(path):
                 with self.source.guard(path, line):
-                    entry = require_object(record, what)
-                    found[entry["id"]] = first_name(names(entry), f"{what}'s name")
+                    entry = require_object(record, "the entry")
+                    names = [
+                        *_profile_names(optional(entry, "profile", dict)),
+                        *_texts(entry, "real_name", "name", "id"),
+                    ]
+                    found[entry["id"]] = first_name(names, "the name")
         return found
 
     def _plain_text(self, text: str) -> str:
@@ -111,13 +98,12 @@ class _SlackExport(ChatExport):
         return label or target
 
 
-def _user_names(record: dict[str, Any]) -> Iterator[str]:
-    yield from _profile_names(optional(record, "profile", dict))
-    yield from (optional(record, key, str) for key in ("real_name", "name", "id"))
+def _profile_names(profile: dict[str, Any]) -> list[str]:
+    return _texts(profile, "display_name", "real_name")
 
 
-def _profile_names(profile: dict[str, Any]) -> Iterator[str]:
-    return (optional(profile, key, str) for key in ("display_name", "real_name"))
+def _texts(record: dict[str, Any], *keys: str) -> list[str]:
+    return [optional(record, key, str) for key in keys]
 
 
 def _is_bot(record: dict[str, Any]) -> bool:

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.dialogue import Dialogue
-from turnwise.core.errors import CorpusError
-from turnwise.corpus.readers.shared.files import parquet_rows
+from turnwise.corpus.readers.shared.fields import parse_time
+from turnwise.corpus.readers.shared.files import parquet_rows, require_columns
 from turnwise.corpus.readers.shared.message_logs import MessageLog
-from turnwise.corpus.readers.shared.times import parse_time
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.speakers import Speakers
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
+
+_ADVICE = "Name the right ones, as in --set conversation=thread_id --set text=body"
 
 
 def read(
@@ -22,12 +23,11 @@ def read(
     time_format: str | Sequence[str] = (),
     intent: str = "",
     split: str = "",
-    speakers: Mapping[str, str] | None = None,
-) -> Iterator[Dialogue]:
+    speakers: Speakers = None,
+) -> Dialogues:
     """Read the table; consecutive messages of one speaker stay separate turns (the step `merge-speakers` joins them).
 
-    Args:
-        source: the files to read.
+    Options:
         conversation: the column of conversation ids.
         speaker: the column of speakers.
         text: the column of texts.
@@ -37,7 +37,6 @@ def read(
             be given more than once, for a file with several.
         intent: a column of intents, if there is one.
         split: a column of splits, if there is one.
-        speakers: names in the speaker column and their roles: 'bob=system,*=user'.
     """
     columns = [column for column in (conversation, speaker, text, time, intent, split) if column]
     formats = (time_format,) if isinstance(time_format, str) else tuple(time_format)
@@ -46,7 +45,6 @@ def read(
         for line, row in _read_rows(source, path, columns):
             name = (_name(row[conversation]) or "").strip()
             if not name:
-                source.counts.utterances += 1
                 source.reject(path, line, "turn", f"no conversation in column {conversation!r}", text=row[text])
                 continue
             try:
@@ -61,24 +59,11 @@ def read(
 
 def _read_rows(source: CorpusSource, path: Path, columns: list[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     if path.suffix.lower() == ".parquet":
-        yield from parquet_rows(source, path, lambda present: _check_columns(path, columns, present))
+        yield from parquet_rows(source, path, lambda present: require_columns(path, columns, present, _ADVICE))
         return
-    checked = False
     for line, row in source.csv_rows(path, source.detect_dialect(path, columns)):
-        if not checked:
-            _check_columns(path, columns, list(row))
-            checked = True
+        require_columns(path, columns, row, _ADVICE)
         yield line, row
-
-
-def _check_columns(path: Path, columns: list[str], present: list[str]) -> list[str]:
-    missing = [column for column in columns if column not in present]
-    if missing:
-        raise CorpusError(
-            f"{path.name} has no column {missing[0]!r}; it has {', '.join(map(repr, present))}."
-            f" Name the right ones, as in --set conversation=thread_id --set text=body"
-        )
-    return columns
 
 
 def _name(value: Any) -> str | None:

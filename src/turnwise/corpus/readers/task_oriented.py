@@ -6,20 +6,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.readers.shared.annotations import act, find_spans, split_of
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.core.dialogue import SYSTEM, USER
+from turnwise.corpus.readers.shared.annotations import act, find_spans, role, split_of
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 from turnwise.corpus.source.json_text import parse_json
 
-_SPEAKERS = {
-    **dict.fromkeys(("user", "USER", "customer", "driver"), USER),
-    **dict.fromkeys(("system", "SYSTEM", "agent", "assistant", "wizard"), SYSTEM),
-}
 _STAR_SPEAKERS = {("User", "utter"): USER, ("Wizard", "pick_suggestion"): SYSTEM, ("Wizard", "utter"): SYSTEM}
 _MSR_ACT = re.compile(r"\s*(\w+)\((.*)\)\s*", re.DOTALL)
 
 
-def read_schema_guided(source: CorpusSource) -> Iterator[Dialogue]:
+def read_schema_guided(source: CorpusSource) -> Dialogues:
     """Read `{train,dev,test}/dialogues_NNN.json`; a user turn's intent is the first active one of its frames.
 
     Ids repeat between splits, so they are prefixed with the split's folder.
@@ -41,12 +37,12 @@ def read_schema_guided(source: CorpusSource) -> Iterator[Dialogue]:
                 ]
                 intents = (frame.get("state", {}).get("active_intent", "NONE") for frame in frames)
                 intent = next((intent for intent in intents if intent and intent != "NONE"), None)
-                speaker = _SPEAKERS.get(turn["speaker"], turn["speaker"])
+                speaker = role(turn["speaker"])
                 builder.add_turn(speaker, turn["utterance"], intent, acts, spans)
         yield from builder.result()
 
 
-def read_camrest676(source: CorpusSource) -> Iterator[Dialogue]:
+def read_camrest676(source: CorpusSource) -> Dialogues:
     """Read `CamRest676.json`, each turn with the user's utterance, then the system's.
 
     There are no splits, and user acts are cumulative.
@@ -58,17 +54,18 @@ def read_camrest676(source: CorpusSource) -> Iterator[Dialogue]:
                 user, system = turn["usr"], turn["sys"]
                 values = [(slot, value) for item in user["slu"] for slot, value in item["slots"] if slot != "slot"]
                 text = user["transcript"]
-                builder.add_turn(USER, text, acts=_user_acts(user["slu"]), spans=find_spans(text, values))
+                # in a request, the requested slot is the value of a slot called 'slot'
+                acts = [
+                    act(item["act"], value if slot == "slot" else slot)
+                    for item in user["slu"]
+                    for slot, value in item["slots"]
+                ]
+                builder.add_turn(USER, text, acts=acts, spans=find_spans(text, values))
                 builder.add_turn(SYSTEM, system["sent"], acts=[act("request", slot) for slot in system["DA"]])
         yield from builder.result()
 
 
-def _user_acts(items: list[dict[str, Any]]) -> list[str]:
-    # in a request, the requested slot is the value of a slot called 'slot'
-    return [act(item["act"], value if slot == "slot" else slot) for item in items for slot, value in item["slots"]]
-
-
-def read_woz2(source: CorpusSource) -> Iterator[Dialogue]:
+def read_woz2(source: CorpusSource) -> Dialogues:
     """Read `woz_{train,validate,test}_en.json`, each turn with the system's utterance, then the user's.
 
     The empty system transcript before the first user turn is not an utterance.
@@ -78,7 +75,12 @@ def read_woz2(source: CorpusSource) -> Iterator[Dialogue]:
             builder.id = f"{path.stem}/{record['dialogue_idx']}"
             for position, turn in enumerate(record["dialogue"]):
                 if position or turn["system_transcript"].strip():
-                    builder.add_turn(SYSTEM, turn["system_transcript"], acts=_system_acts(turn["system_acts"]))
+                    # a bare slot is requested, a slot with a value is confirmed
+                    acts = [
+                        act("request", item) if isinstance(item, str) else act("confirm", item[0])
+                        for item in turn["system_acts"]
+                    ]
+                    builder.add_turn(SYSTEM, turn["system_transcript"], acts=acts)
                 text, labels = turn["transcript"], turn["turn_label"]
                 acts = [act("request", value) if slot == "request" else act("inform", slot) for slot, value in labels]
                 values = [(slot, value) for slot, value in labels if slot != "request"]  # not in the text
@@ -86,12 +88,7 @@ def read_woz2(source: CorpusSource) -> Iterator[Dialogue]:
         yield from builder.result()
 
 
-def _system_acts(acts: list[Any]) -> list[str]:
-    # a bare slot is requested, a slot with a value is confirmed
-    return [act("request", item) if isinstance(item, str) else act("confirm", item[0]) for item in acts]
-
-
-def read_kvret(source: CorpusSource) -> Iterator[Dialogue]:
+def read_kvret(source: CorpusSource) -> Dialogues:
     """Read `kvret_{train,dev,test}_public.json`; the scenario's intent is that of the first driver turn.
 
     What the driver informs and requests, which the source annotates at the assistant's next turn, is moved to the
@@ -105,21 +102,18 @@ def read_kvret(source: CorpusSource) -> Iterator[Dialogue]:
             for position, turn in enumerate(turns):
                 text = turn["data"]["utterance"]
                 if turn["turn"] != "driver":
-                    builder.add_turn(_SPEAKERS.get(turn["turn"], turn["turn"]), text)
+                    builder.add_turn(role(turn["turn"]), text)
                     continue
-                slots, requested = _parse_kvret_labels(turns, position)
-                acts = [act("inform", slot) for slot in slots] + [act("request", slot) for slot in requested]
+                labels = turns[position + 1]["data"] if position + 1 < len(turns) else {}
+                slots, requested = labels.get("slots", {}), labels.get("requested", {})
+                acts = [act("inform", slot) for slot in slots]
+                acts += [act("request", slot) for slot, is_requested in requested.items() if is_requested]
                 builder.add_turn(USER, text, intent, acts, find_spans(text, slots.items()))
                 intent = None
         yield from builder.result()
 
 
-def _parse_kvret_labels(turns: list[dict[str, Any]], position: int) -> tuple[dict[str, str], list[str]]:
-    after = turns[position + 1]["data"] if position + 1 < len(turns) else {}
-    return after.get("slots", {}), [slot for slot, is_requested in after.get("requested", {}).items() if is_requested]
-
-
-def read_frames(source: CorpusSource) -> Iterator[Dialogue]:
+def read_frames(source: CorpusSource) -> Dialogues:
     """Read `frames.json`: `[{id, turns: [{author, text, labels: {acts: [{name, args: [{key, val}]}]}}]}]`.
 
     Values of arguments that occur in the text become slots.
@@ -130,7 +124,7 @@ def read_frames(source: CorpusSource) -> Iterator[Dialogue]:
             for turn in record["turns"]:
                 acts, values = _parse_frames_acts(turn.get("labels", {}).get("acts", ()))
                 text = turn["text"]
-                speaker = _SPEAKERS.get(turn["author"], turn["author"])
+                speaker = role(turn["author"])
                 builder.add_turn(speaker, text, acts=acts, spans=find_spans(text, values))
         yield from builder.result()
 
@@ -144,7 +138,7 @@ def _parse_frames_acts(items: Any) -> tuple[list[str], list[tuple[str, str]]]:
     return list(dict.fromkeys(acts)), values
 
 
-def read_metalwoz(source: CorpusSource) -> Iterator[Dialogue]:
+def read_metalwoz(source: CorpusSource) -> Dialogues:
     """Read `dialogues/DOMAIN.txt`, JSON Lines `{id, domain, turns: [str, …]}`; the bot speaks first."""
     for path, line, record in source.records(source.json_lines, "dialogues/*.txt"):
         with source.dialogue(path, line) as builder:
@@ -156,7 +150,7 @@ def read_metalwoz(source: CorpusSource) -> Iterator[Dialogue]:
         yield from builder.result()
 
 
-def read_star(source: CorpusSource) -> Iterator[Dialogue]:
+def read_star(source: CorpusSource) -> Dialogues:
     """Read `dialogues/N.json`, logs of events, not all of them utterances; action labels of the wizard become acts."""
     for path in source.files("dialogues/*.json"):
         text = source.read_text(path)
@@ -175,7 +169,7 @@ def read_star(source: CorpusSource) -> Iterator[Dialogue]:
         yield from builder.result()
 
 
-def read_abcd(source: CorpusSource) -> Iterator[Dialogue]:
+def read_abcd(source: CorpusSource) -> Dialogues:
     """Read `abcd_v1.1.json`, `{split: [{convo_id, original: [[speaker, text], …]}]}`.
 
     A customer's turn has the conversation's subflow as intent. What the agent does in other systems ('action' rows) is
@@ -193,11 +187,11 @@ def read_abcd(source: CorpusSource) -> Iterator[Dialogue]:
                             continue
                         labelled = speaker == "customer" and position < len(targets)
                         intent = targets[position][0] if labelled else None
-                        builder.add_turn(_SPEAKERS.get(speaker, speaker), text, intent)
+                        builder.add_turn(role(speaker), text, intent)
                 yield from builder.result()
 
 
-def read_msr_e2e(source: CorpusSource) -> Iterator[Dialogue]:
+def read_msr_e2e(source: CorpusSource) -> Dialogues:
     """Read `{movie,restaurant,taxi}_all.tsv`, a message per row, its acts in the columns after the text.
 
     Consecutive rows of one session are one dialogue.
@@ -211,7 +205,7 @@ def read_msr_e2e(source: CorpusSource) -> Iterator[Dialogue]:
                     labels = [label for cell in cells for label in _parse_msr_acts(cell)]
                     acts = list(dict.fromkeys(act(name, slot) for name, slot, _ in labels))
                     spans = find_spans(text, [(slot, value) for _, slot, value in labels if slot and value])
-                    builder.add_turn(_SPEAKERS.get(speaker, speaker), text, acts=acts, spans=spans, line=number)
+                    builder.add_turn(role(speaker), text, acts=acts, spans=spans, line=number)
             yield from builder.result()
 
 

@@ -12,52 +12,46 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from turnwise.core.dialogue import SYSTEM, USER, Dialogue
-from turnwise.corpus.readers.shared.annotations import split_of
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.core.dialogue import SYSTEM, USER
+from turnwise.corpus.readers.shared.annotations import role, split_of
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 from turnwise.corpus.source.json_text import parse_json
 from turnwise.corpus.source.tables import allow_long_csv_cells
 
-_SPEAKERS = {"user": USER, "assistant": SYSTEM}
-_REWARD_SPEAKERS = {"user": USER, "agent": SYSTEM}
 _EVENT = re.compile(r"<(U|A|PN|PR|PAN|PAV|PRAN|PRAV|S)>")
 _EVENT_SPEAKERS = {"U": USER, "A": SYSTEM}
 
 
-def read(source: CorpusSource) -> Iterator[Dialogue]:
+def read(source: CorpusSource) -> Dialogues:
     """Read the data files, not samples, ontologies or rewards; segments become slots named after their annotation."""
     patterns = ("data/*.json", "self-dialogs.json", "woz-dialogs.json")
     return _read_released(source, patterns, "conversation_id", ("name", "start_index", "end_index"))
 
 
-def read_ccpe_m(source: CorpusSource) -> Iterator[Dialogue]:
+def read_ccpe_m(source: CorpusSource) -> Dialogues:
     """Read `data.json`; annotated segments become slots named after their entity type."""
     return _read_released(source, ("data.json",), "conversationId", ("entityType", "startIndex", "endIndex"))
 
 
 def _read_released(
     source: CorpusSource, patterns: tuple[str, ...], id_key: str, slot_keys: tuple[str, str, str]
-) -> Iterator[Dialogue]:
+) -> Dialogues:
     name, start, end = slot_keys
     for path, line, record in source.records(source.json_array, *patterns):
         with source.dialogue(path, line) as builder:
             builder.id = record[id_key]
             for utterance in record["utterances"]:
+                # some releases write the digits of offsets as strings
                 spans = [
-                    (annotation[name], _parse_offset(segment[start]), _parse_offset(segment[end]))
+                    (annotation[name], int(segment[start]), int(segment[end]))
                     for segment in utterance.get("segments", ())
                     for annotation in segment["annotations"]
                 ]
-                speaker = utterance["speaker"].lower()
-                builder.add_turn(_SPEAKERS.get(speaker, speaker), utterance["text"], spans=spans)
+                builder.add_turn(role(utterance["speaker"]), utterance["text"], spans=spans)
         yield from builder.result()
 
 
-def _parse_offset(value: int | str) -> int:
-    return int(value) if isinstance(value, str) else value  # some releases write digits as strings
-
-
-def read_taskmaster3_partial(source: CorpusSource) -> Iterator[Dialogue]:
+def read_taskmaster3_partial(source: CorpusSource) -> Dialogues:
     """Read Taskmaster-3's training rows and reward files, where the full release (reader `taskmaster`) is not at hand.
 
     Of several moments of a conversation the longest is kept; the turns of the others are counted as left out. So are
@@ -67,7 +61,7 @@ def read_taskmaster3_partial(source: CorpusSource) -> Iterator[Dialogue]:
         yield from _read_rewards(source, path) if path.suffix == ".json" else _read_rows(source, path)
 
 
-def _read_rows(source: CorpusSource, path: Path) -> Iterator[Dialogue]:
+def _read_rows(source: CorpusSource, path: Path) -> Dialogues:
     longest: dict[str, tuple[int, list[tuple[str, str]]]] = {}
     allow_long_csv_cells()
     for number, line in source.lines(path):
@@ -104,12 +98,12 @@ def _parse_events(events: str) -> Iterator[tuple[str, str]]:
             yield _EVENT_SPEAKERS[tag], text
 
 
-def _read_rewards(source: CorpusSource, path: Path) -> Iterator[Dialogue]:
+def _read_rewards(source: CorpusSource, path: Path) -> Dialogues:
     for line, record in source.json_array(path):
         with source.dialogue(path, line) as builder:
             builder.id = record["conversation_id"]
             for message in parse_json(record["context"]):
                 if "text" in message:
-                    builder.add_turn(_REWARD_SPEAKERS.get(message["role"], message["role"]), message["text"])
+                    builder.add_turn(role(message["role"]), message["text"])
             source.skipped["generations of a model"] += "generation" in record
         yield from builder.result()

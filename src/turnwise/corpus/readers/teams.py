@@ -1,10 +1,7 @@
 """Microsoft Teams: messages of the Graph API, and the data export of a personal Teams or Skype account."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.shared.chat_exports import BOT, NO_TEXT, PAUSE, ChatExport, event_name
 from turnwise.corpus.readers.shared.fields import (
     first_name,
@@ -15,7 +12,8 @@ from turnwise.corpus.readers.shared.fields import (
     require_time,
 )
 from turnwise.corpus.readers.shared.html_text import html_to_text
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.speakers import Speakers
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 #: Types of messages with text in a personal export; RichText/Media_Video and the like have none, others are events.
 _WRITTEN = ("Text", "RichText", "RichText/Html")
@@ -24,9 +22,7 @@ _WRITTEN = ("Text", "RichText", "RichText/Html")
 _BOT_ID = "28:"
 
 
-def read(
-    source: CorpusSource, *, pause: float = PAUSE, speakers: Mapping[str, str] | None = None
-) -> Iterator[Dialogue]:
+def read(source: CorpusSource, *, pause: float = PAUSE, speakers: Speakers = None) -> Dialogues:
     """Read JSON files with `chatMessage` resources of Graph 1.0, or `messages.json` of a personal account.
 
     Graph: a file is a response (`{"value": […]}`) or an array of messages, with the replies as messages or inside
@@ -34,35 +30,25 @@ def read(
 
     Other chats are split into dialogues at pauses. HTML becomes plain text, without quotes of other messages. Members
     that join, calls and other events are left out; messages without text, such as files, and deleted ones are left out
-    too, and a dialogue is split there.
-
-    Args:
-        source: the files to read.
-        pause: hours without a message that end a dialogue outside channels; 0: never.
-        speakers: display names and their roles: 'Anna=system,*=user'; others are numbered. Bots are the system.
+    too, and a dialogue is split there. `speakers` maps display names; bots are the system.
     """
     return _TeamsExport(source, speakers, pause).read()
 
 
 class _TeamsExport(ChatExport):
-    def read_file(self, path: Path) -> None:
-        known = ("", "value", "conversations", "@odata.*")
-        expected = "neither 'value' nor 'conversations': expected a response of Microsoft Graph, or messages.json"
-        for line, key, value in self.members(path, ("value", "conversations"), known, expected):
-            self.at(path, line)
-            with self.source.guard(path, line):
-                if key == "conversations":
-                    record = require_object(value, "the conversation")
-                    conversation = first_name([optional(record, "id", str)], "the conversation's id")
-                    for message in reversed(require(record, "MessageList", list)):  # the newest one comes first
-                        with self.source.guard(path, line):
-                            self._add_personal(conversation, require_object(message, "the message"))
-                elif key in ("", "value"):
-                    message = require_object(value, "the message")
-                    self._add_message(message)
-                    for reply in require(message, "replies", list) if message.get("replies") else ():
-                        with self.source.guard(path, line):
-                            self._add_message(require_object(reply, "the reply"))
+    opened = ("value", "conversations")
+    known = ("", "value", "conversations", "@odata.*")
+    expected = "neither 'value' nor 'conversations': expected a response of Microsoft Graph, or messages.json"
+
+    def read_member(self, key: str, value: Any) -> None:
+        if key == "conversations":
+            record = require_object(value, "the conversation")
+            self.chat = first_name([optional(record, "id", str)], "the conversation's id")
+            self.read_each(require(record, "MessageList", list)[::-1], self._add_personal)  # the newest one comes first
+        elif key in ("", "value"):
+            message = require_object(value, "the message")
+            self._add_message(message)
+            self.read_each(require(message, "replies", list) if message.get("replies") else [], self._add_message)
 
     def _add_message(self, record: dict[str, Any]) -> None:
         """Add a message of Graph."""
@@ -75,10 +61,9 @@ class _TeamsExport(ChatExport):
             self.skip_event(kind)
         elif record.get("deletedDateTime"):
             self.leave_out(conversation, time, "deleted messages")
-        elif not text.strip():
-            self.leave_out(conversation, time, "attachments without text" if record.get("attachments") else NO_TEXT)
         else:
-            self.add(conversation, time, _sender(record), text, key=optional_id(record, "id") or None)
+            what = "attachments without text" if record.get("attachments") else NO_TEXT
+            self.add_text(conversation, time, _sender(record), text, what, key=optional_id(record, "id") or None)
 
     def _conversation(self, record: dict[str, Any]) -> str:
         channel = optional(optional(record, "channelIdentity", dict), "channelId", str)
@@ -87,25 +72,21 @@ class _TeamsExport(ChatExport):
             return self.add_thread(f"{channel}/{root}")
         return first_name([optional(record, "chatId", str)], "'chatId' or 'channelIdentity'")
 
-    def _add_personal(self, conversation: str, record: dict[str, Any]) -> None:
+    def _add_personal(self, record: dict[str, Any]) -> None:
         """Add a message of a personal account."""
         kind, time = record["messagetype"], require_time(record, "originalarrivaltime")
-        if kind not in _WRITTEN:
-            if isinstance(kind, str) and kind.startswith(("RichText/", "EndToEndEncryption/")):
-                self.leave_out(conversation, time, f"{event_name(kind)} messages")
-            else:
-                self.skip_event(kind)
-            return
-        content = optional(record, "content", str)
-        text = content if kind == "Text" else html_to_text(content)
-        if not text.strip():
-            deleted = "deletetime" in optional(record, "properties", dict)
-            self.leave_out(conversation, time, "deleted messages" if deleted else NO_TEXT)
-            return
-        sender = optional(record, "from", str)
-        names = (optional(record, "displayName", str), sender.partition(":")[2], sender)
-        speaker = BOT if sender.startswith(_BOT_ID) else first_name(names, "the sender's name")
-        self.add(conversation, time, speaker, text, key=optional_id(record, "id") or None)
+        if kind in _WRITTEN:
+            content = optional(record, "content", str)
+            text = content if kind == "Text" else html_to_text(content)
+            sender = optional(record, "from", str)
+            names = (optional(record, "displayName", str), sender.partition(":")[2], sender)
+            speaker = BOT if sender.startswith(_BOT_ID) else first_name(names, "the sender's name")
+            what = "deleted messages" if "deletetime" in optional(record, "properties", dict) else NO_TEXT
+            self.add_text(self.chat, time, speaker, text, what, key=optional_id(record, "id") or None)
+        elif isinstance(kind, str) and kind.startswith(("RichText/", "EndToEndEncryption/")):
+            self.leave_out(self.chat, time, f"{event_name(kind)} messages")
+        else:
+            self.skip_event(kind)
 
 
 def _sender(record: dict[str, Any]) -> str:

@@ -1,11 +1,7 @@
 """Telegram Desktop's export in JSON: `result.json`, with one chat or all of them."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.shared.chat_exports import NO_TEXT, PAUSE, ChatExport
 from turnwise.corpus.readers.shared.fields import (
     first_name,
@@ -15,7 +11,8 @@ from turnwise.corpus.readers.shared.fields import (
     require_object,
     require_time,
 )
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.speakers import Speakers
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 #: What a message without text consists of, by its `media_type`, then by the key that is present.
 _MEDIA_TYPES = {
@@ -35,69 +32,50 @@ _CONTENTS = {
 }
 
 
-def read(
-    source: CorpusSource, *, pause: float = PAUSE, speakers: Mapping[str, str] | None = None
-) -> Iterator[Dialogue]:
+def read(source: CorpusSource, *, pause: float = PAUSE, speakers: Speakers = None) -> Dialogues:
     """Read `result.json` of a chat or of all chats, as current versions of Telegram Desktop write it.
 
     A chat, or a topic of a group with topics, is split into dialogues at pauses. Service lines (joins, calls, pins)
     are left out; photos, stickers, voice messages and others without text are left out too, and a dialogue is split
     there. Captions are kept.
-
-    Args:
-        source: the files to read.
-        pause: hours without a message that end a dialogue; 0: never.
-        speakers: names and their roles: 'Anna=system,*=user'; others are numbered.
     """
     return _TelegramExport(source, speakers, pause).read()
 
 
-@dataclass(slots=True)
-class _Chat:
-    name: str
-    #: The topic of each message of a group with topics: a message replies to its topic, or to another message.
-    topics: dict[str, str] = field(default_factory=dict)
-
-
 class _TelegramExport(ChatExport):
-    def read_file(self, path: Path) -> None:
-        chat = _Chat(self.source.relative_name(path).removesuffix(".json"))
-        opened = ("messages", "chats", "left_chats", "list")
-        expected = "no messages: expected Telegram Desktop's export in JSON, result.json"
-        for line, key, value in self.members(path, opened, ("messages", "list"), expected):
-            self.at(path, line)
-            with self.source.guard(path, line):
-                if key == "id":
-                    chat.name = optional_id({"id": value}, "id") or chat.name
-                elif key == "messages":
-                    self._add_message(chat, require_object(value, "the message"))
-                elif key == "list":
-                    self._add_chat(path, line, require_object(value, "the chat"))
+    opened = ("messages", "chats", "left_chats", "list")
+    known = ("messages", "list")
+    expected = "no messages: expected Telegram Desktop's export in JSON, result.json"
 
-    def _add_chat(self, path: Path, line: int, record: dict[str, Any]) -> None:
-        chat = _Chat(first_name([optional_id(record, "id")], "the chat's id"))
-        for message in require(record, "messages", list):
-            with self.source.guard(path, line):
-                self._add_message(chat, require_object(message, "the message"))
+    def read_lists(self) -> None:
+        # the topic of each message of a group with topics, by chat and id
+        self._topics: dict[tuple[str, str], str] = {}
 
-    def _add_message(self, chat: _Chat, record: dict[str, Any]) -> None:
+    def read_member(self, key: str, value: Any) -> None:
+        if key == "id":
+            self.chat = optional_id({"id": value}, "id") or self.chat
+        elif key == "messages":
+            self._add_message(require_object(value, "the message"))
+        elif key == "list":
+            record = require_object(value, "the chat")
+            self.chat = first_name([optional_id(record, "id")], "the chat's id")
+            self.read_each(require(record, "messages", list), self._add_message)
+
+    def _add_message(self, record: dict[str, Any]) -> None:
         kind, identity = record["type"], optional_id(record, "id")
         if kind != "message":
             if record.get("action") == "topic_created" and identity:
-                chat.topics[identity] = identity
+                self._topics[self.chat, identity] = identity
             self.skip_event(record.get("action"))
             return
         time = require_time(record, "date_unixtime" if record.get("date_unixtime") else "date")
-        topic = chat.topics.get(optional_id(record, "reply_to_message_id"))
+        # a message replies to its topic, or to another message
+        topic = self._topics.get((self.chat, optional_id(record, "reply_to_message_id")))
         if topic is not None and identity:
-            chat.topics[identity] = topic
-        conversation = chat.name if topic is None else f"{chat.name}/{topic}"
-        text = _text(record["text"])
-        if not text.strip():
-            self.leave_out(conversation, time, _content(record))
-            return
+            self._topics[self.chat, identity] = topic
+        conversation = self.chat if topic is None else f"{self.chat}/{topic}"
         speaker = first_name((optional(record, "from", str), optional_id(record, "from_id")), "'from'")
-        self.add(conversation, time, speaker, text, key=identity or None)
+        self.add_text(conversation, time, speaker, _text(record["text"]), _content(record), key=identity or None)
 
 
 def _text(value: Any) -> str:

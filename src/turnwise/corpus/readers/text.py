@@ -1,12 +1,10 @@
 """Plain text: `Speaker: text` lines, a blank line between dialogues."""
 
 import re
-from collections.abc import Iterator, Mapping
 
-from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.readers.shared.speakers import SpeakerMapper
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.speakers import SpeakerMapper, Speakers
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 #: A name of up to 40 characters, a colon, and a space or nothing: '10:30' and 'http://' do not start a turn.
 _TURN = re.compile(r"([^:\t]{1,40}?)\s*:(?:\s+(.*))?")
@@ -18,14 +16,9 @@ _OTHER_FORMATS = (
 )
 
 
-def read(source: CorpusSource, *, speakers: Mapping[str, str] | None = None) -> Iterator[Dialogue]:
-    """Read the files; a line without a speaker continues the turn before it.
-
-    Args:
-        source: the files to read.
-        speakers: names and their roles: 'bob=system,*=user'; role words are known, others are numbered.
-    """
-    mapper = SpeakerMapper(source, speakers or {})
+def read(source: CorpusSource, *, speakers: Speakers = None) -> Dialogues:
+    """Read the files; a line without a speaker continues the turn before it."""
+    mapper = SpeakerMapper(source, speakers)
     if source.root.suffix.lower() in _OTHER_FORMATS:
         raise CorpusError(
             f"{source.root.name} is not plain text with 'Speaker: text' lines:"
@@ -43,7 +36,6 @@ def read(source: CorpusSource, *, speakers: Mapping[str, str] | None = None) -> 
                     turns[-1][2].append(text.strip())
                     source.skipped["line ends inside a turn (the lines are kept)"] += 1
                 else:
-                    source.counts.utterances += 1
                     reason = "the dialogue's first line has no speaker; 'Speaker: text' is expected"
                     source.reject(path, line, "turn", reason, text=text)
             for line, name, texts in turns:

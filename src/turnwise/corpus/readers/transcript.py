@@ -2,12 +2,10 @@
 
 import html
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.readers.shared.speakers import ROLE_WORDS, SpeakerMapper
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.speakers import ROLE_WORDS, WORDS, SpeakerMapper, Speakers, role_word
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 _TIMES = re.compile(r"\s*(?:(\d{1,4}):)?(\d{1,2}):(\d\d)(?:[.,](\d{1,3}))?\s*-->")
 #: First words of the WebVTT blocks that are not cues.
@@ -28,20 +26,13 @@ _LABEL = re.compile(
 )
 _NUMBERED = re.compile(r"(?:speaker|spk)[\s_-]*\d+", re.IGNORECASE)
 _MAX_WORDS = 4
-#: Words inside names that start with a small letter.
-_PARTICLES = frozenset(
-    ("al", "bin", "da", "de", "del", "den", "der", "di", "dos", "du", "el", "la", "le", "van", "von")
-)
-#: Words in brackets that describe what is heard.
-_SOUNDS = frozenset(
-    ("applause", "crosstalk", "inaudible", "laughter", "laughs", "music", "noise", "pause", "silence", "unintelligible")
-)
+_PARTICLES, _SOUNDS = frozenset(WORDS["transcripts"]["particles"]), frozenset(WORDS["transcripts"]["sounds"])
 _SOUND = re.compile(r"\s*(?:-\s*)?(?:\[[^\[\]]*\]|\([^()]*\)|[♪♫][^♪♫]*[♪♫]?)\s*")
 
 _EXPECTED = "expected '<v Anna>text</v>', 'Anna: text', '[Agent] text' or 'SPEAKER_00: text'"
 
 
-def read(source: CorpusSource, *, speakers: Mapping[str, str] | None = None) -> Iterator[Dialogue]:
+def read(source: CorpusSource, *, speakers: Speakers = None) -> Dialogues:
     """Read the files, each of which is a conversation with the file's name as its id.
 
     Speaker labels are `<v Anna>` (WebVTT), `Anna: text`, `[Agent] text` and `SPEAKER_00: text`. Before a colon or in
@@ -50,12 +41,8 @@ def read(source: CorpusSource, *, speakers: Mapping[str, str] | None = None) -> 
     cues of a speaker are one turn. Files without any label are rejected.
 
     Formatting, notes, and lines that only describe a sound, such as [music], are left out.
-
-    Args:
-        source: the files to read.
-        speakers: labels and their roles: 'SPEAKER_00=system,*=user'; role words are known, others are numbered.
     """
-    mapper = SpeakerMapper(source, speakers or {})
+    mapper = SpeakerMapper(source, speakers)
     for path in source.files("*.srt", "*.vtt", "*.srt.gz", "*.vtt.gz"):
         turns = _merge(_read_cues(source, path))
         if not turns:
@@ -72,7 +59,6 @@ def read(source: CorpusSource, *, speakers: Mapping[str, str] | None = None) -> 
                     continue
                 builder.mark_hole()
                 if text:
-                    source.counts.utterances += 1
                     reason = f"the speaker is not known, no label precedes the cue: {_EXPECTED}"
                     source.reject(path, line, "turn", reason, dialogue=builder.id, text=text)
         yield from builder.result()
@@ -85,31 +71,27 @@ _Line = tuple[int, str, str]
 def _read_cues(source: CorpusSource, path: Path) -> list[_Line]:
     """Return the labelled lines of all cues, sorted by the times of the cues."""
     timed: list[tuple[float, list[_Line]]] = []
-    latest, rejections = 0.0, source.rejected_rows
+    latest, rejections = 0.0, source.counts.rejected_rows
     for number, block in source.blocks(path):
         hole = (number, "", "")
-        is_incomplete = source.rejected_rows > rejections  # a line of this block, or before it, could not be decoded
+        # a line of this block, or before it, could not be decoded
+        is_incomplete = source.counts.rejected_rows > rejections
         lines: list[_Line] = []
         try:
             start, texts = _split_block(block)
             latest = latest if start is None else start
             lines = _split_cue(source, texts)
         except ValueError as error:
-            source.counts.utterances += 1
             source.reject(path, number, "turn", str(error), text="\n".join(text for _, text in block))
             is_incomplete = True
         timed.append((latest, [hole, *lines, hole] if is_incomplete else lines))
-        rejections = source.rejected_rows
+        rejections = source.counts.rejected_rows
     timed.sort(key=lambda cue: cue[0])
     return [line for _, lines in timed for line in lines]
 
 
 def _split_block(block: list[tuple[int, str]]) -> tuple[float | None, list[tuple[int, str]]]:
-    """Return the time and the numbered lines of a cue, or None and nothing for a header or a note.
-
-    Raises:
-        ValueError: if it is neither.
-    """
+    """Return the time and the numbered lines of a cue, or None and nothing for a header or a note."""
     places = [index for index, (_, text) in enumerate(block) if "-->" in text]
     if not places and _OTHER_BLOCKS.match(block[0][1]):
         return None, []
@@ -157,12 +139,12 @@ def _split_label(text: str) -> tuple[str, str]:
         return "", text
     label, rest = (match[1] or match[2]).strip(), match[3].strip()
     words = label.split()
-    is_role = re.sub(r"[\s_-]+", " ", label.casefold()) in ROLE_WORDS
     is_name = len(words) <= _MAX_WORDS and not any(word[0].islower() and word not in _PARTICLES for word in words)
     is_numbered = _NUMBERED.fullmatch(label) is not None
     has_letter = any(character.isalpha() for character in label)
     is_sound = match[2] is not None and label.casefold() in _SOUNDS
-    return (label, rest) if (is_role or is_name or is_numbered) and has_letter and not is_sound else ("", text)
+    is_label = role_word(label) in ROLE_WORDS or is_name or is_numbered
+    return (label, rest) if is_label and has_letter and not is_sound else ("", text)
 
 
 def _merge(lines: list[_Line]) -> list[_Line]:

@@ -2,24 +2,23 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from turnwise.core.dialogue import Dialogue
 from turnwise.corpus.readers.shared.chat_exports import NO_TEXT, PAUSE, ChatExport
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.speakers import WORDS, Speakers
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 DateOrder = Literal["", "day-first", "month-first"]
 
 #: The date, the time, and what separates them from the message: '12/31/23, 9:41 PM - ' or '[31.12.23, 21:41:05] '.
 _HEADER = re.compile(
-    r"(\[)?(\d{4}|\d{1,2})([./-])\s?(\d{1,2})\3\s?(\d{4}|\d{1,2})\.?,?\s"
+    r"(\[)?(?P<first>\d{4}|\d{1,2})(?P<separator>[./-])\s?(?P<second>\d{1,2})(?P=separator)\s?"
+    r"(?P<third>\d{4}|\d{1,2})\.?,?\s"
     r"(?:[^\W\d_]{1,5}\.?\s)?"  # a word such as 'klo' or 'kl.'
-    r"(\d{1,2})[:.](\d{2})(?:[:.](\d{2}))?(?:\s?([AaPp])\.?\s?([Mm])\.?)?"
-    r"(?(1)\]|\s[-–])\s(.*)"
+    r"(?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.](?P<seconds>\d{2}))?(?:\s?(?P<half>[AaPp])\.?\s?[Mm]\.?)?"
+    r"(?(1)\]|\s[-–])\s(?P<text>.*)"
 )
 
 #: A name and a text; lines such as 'Anna changed the subject to "Plan: B"' have no sender.
@@ -31,40 +30,17 @@ _LEADING_MARKS = "\u200e\u200f"
 #: Direction marks around names, dates and mentions.
 _MARKS = re.compile("[\u200e\u202a-\u202e\u2066-\u2069\ufeff]")
 
-_ATTACHED = (
-    "file attached|Datei angehängt|archivo adjunto|fichier joint|file allegato|arquivo anexado|ficheiro anexado|"
-    "bestand bijgevoegd"
-)
-_KINDS = (
-    "image|photo|video|video note|audio|sticker|GIF|document|contact card|Bild|Foto|Videonachricht|Dokument|"
-    "Kontaktkarte|imagen|documento|tarjeta de contacto|vidéo|immagine|imagem|vídeo|figurinha|áudio|afbeelding|"
-    "contact|autocollant"
-)
-_OMITTED = "omitted|weggelassen|omitida|omitido|absente|absent|omis|omise|omesso|omessa|ocultado|ocultada|weggelaten"
+_WORDS = {name: "|".join(words) for name, words in WORDS["whatsapp"].items()}
 _MEDIA = re.compile(
-    rf"<[^<>]{{1,100}}>|.{{1,200}}\((?:{_ATTACHED})\)|(?:IMG|VID|AUD|PTT|STK|DOC)-\d{{8}}-WA\d+\.\w+.{{0,40}}"
-    rf"|(?:{_KINDS}) (?:{_OMITTED})",
+    rf"<[^<>]{{1,100}}>|.{{1,200}}\((?:{_WORDS['attached']})\)"
+    r"|(?:IMG|VID|AUD|PTT|STK|DOC)-\d{8}-WA\d+\.\w+.{0,40}"
+    rf"|(?:{_WORDS['kinds']}) (?:{_WORDS['omitted']})",
     re.IGNORECASE,
 )
 _FILE_NAME = re.compile(r"\S.{0,200}\.\w{2,5}")
-_DELETED = re.compile(
-    "this message was deleted|you deleted this message|diese nachricht wurde gelöscht|"
-    "du hast diese nachricht gelöscht|se eliminó este mensaje|eliminaste este mensaje|ce message a été supprimé|"
-    "vous avez supprimé ce message|questo messaggio è stato eliminato|hai eliminato questo messaggio|"
-    "mensagem apagada|essa mensagem foi apagada|esta mensagem foi apagada|esta mensagem foi eliminada|"
-    "você apagou esta mensagem|dit bericht is verwijderd|je hebt dit bericht verwijderd|"
-    "u hebt dit bericht verwijderd|bu mesaj silindi|ta wiadomość została usunięta|данное сообщение удалено",
-    re.IGNORECASE,
-)
+_DELETED = re.compile(_WORDS["deleted"], re.IGNORECASE)
 #: Notes in angle brackets behind edited texts.
-_EDITED = re.compile(
-    "This message was edited|Diese Nachricht wurde bearbeitet|Se editó este mensaje|Ce message a été modifié|"
-    "Questo messaggio è stato modificato|Mensagem editada|Dit bericht is bewerkt",
-    re.IGNORECASE,
-)
-
-#: Clocks that are set back, by up to this many seconds, do not change the order of messages.
-_CLOCK_CHANGE = 2 * 3600
+_EDITED = re.compile(_WORDS["edited"], re.IGNORECASE)
 
 _EXPECTED = (
     "no line begins like '12/31/23, 9:41 PM - Name: text' or '[31.12.23, 21:41:05] Name: text':"
@@ -72,13 +48,7 @@ _EXPECTED = (
 )
 
 
-def read(
-    source: CorpusSource,
-    *,
-    pause: float = PAUSE,
-    dates: DateOrder = "",
-    speakers: Mapping[str, str] | None = None,
-) -> Iterator[Dialogue]:
+def read(source: CorpusSource, *, pause: float = PAUSE, dates: DateOrder = "", speakers: Speakers = None) -> Dialogues:
     """Read the .txt file of a chat, the .zip with it, or a folder with several, as exported by current versions.
 
     A chat is split into dialogues at pauses. Lines without a sender (joins, calls, notices) are left out; photos, voice
@@ -86,113 +56,84 @@ def read(
 
     Dates are numbers with '/', '.' or '-' between them, in any order; times have 12 or 24 hours.
 
-    Args:
-        source: the files to read.
-        pause: hours without a message that end a dialogue; 0: never.
+    Options:
         dates: 'day-first' or 'month-first'; by default a number above 12 decides. Without one, months come first if
             the dates are written with slashes and the times with capital AM and PM.
-        speakers: names and their roles: 'Anna=system,*=user'; others are numbered.
     """
-    return _WhatsAppExport(source, speakers, pause, dates).read()
+    export = _WhatsAppExport(source, speakers, pause)
+    export.dates = dates
+    return export.read()
 
 
-@dataclass(slots=True)
-class _ChatLine:
-    """A line with a date, and the lines without one that follow it."""
+class _ChatLine(NamedTuple):
+    """A line with a date, and its text with the lines without a date that follow it."""
 
     number: int
-    date: tuple[str, str, str]
-    separator: str
-    clock: tuple[str, str, str]
-    #: 'AM', 'pm', or '' for 24 hours.
-    half: str
+    header: re.Match[str]
     texts: list[str]
 
-    @classmethod
-    def from_match(cls, number: int, match: re.Match[str]) -> "_ChatLine":
-        """Return the line that a header begins."""
-        _, first, separator, second, third, hour, minute, seconds, half, meridiem, text = match.groups("")
-        return cls(number, (first, second, third), separator, (hour, minute, seconds), half + meridiem, [text])
+    @property
+    def date(self) -> tuple[str, str, str]:
+        """The three numbers of the date, as they are written."""
+        return self.header["first"], self.header["second"], self.header["third"]
 
 
 class _WhatsAppExport(ChatExport):
     patterns = ("*.txt",)
 
-    def __init__(
-        self, source: CorpusSource, speakers: Mapping[str, str] | None, pause: float, dates: DateOrder
-    ) -> None:
-        super().__init__(source, speakers, pause)
-        self._dates = dates
+    dates: DateOrder = ""
 
     def read_file(self, path: Path) -> None:
-        chat = self.source.relative_name(path).removesuffix(".txt")
-        rejected = self.source.rejected_rows
-        lines = list(_chat_lines(self.source, path))
+        rejected = self.source.counts.rejected_rows
+        lines = _chat_lines(self.source, path)
         if not any(lines):
-            if self.source.rejected_rows == rejected:
+            if self.source.counts.rejected_rows == rejected:
                 self.source.reject(path, None, "file", _EXPECTED)
             return
-        order = _date_order(self.source, [line for line in lines if line is not None], self._dates)
+        order = _date_order(self.source, [line for line in lines if line is not None], self.dates)
         last: float | None = None
         for line in lines:
             if line is None:
-                self.add_hole(chat, last)
+                self.add_hole(self.chat, last)
                 continue
             self.at(path, line.number)
             try:
                 time = _seconds(line, order)
             except ValueError:
-                moment = f"{line.separator.join(line.date)} {':'.join(filter(None, line.clock))}"
-                self.reject(chat, last, f"the date {moment} is not {order} (--set dates=…)", line.texts[0])
+                date = line.header["separator"].join(line.date)
+                self.reject(self.chat, last, f"the date {date} is not {order} (--set dates=…)", line.texts[0])
                 continue
-            if last is not None and 0 < last - time <= _CLOCK_CHANGE:
-                time = last
             last = time
-            self._add_line(chat, time, line)
-
-    def _add_line(self, chat: str, time: float, line: _ChatLine) -> None:
-        match = _SENDER.fullmatch(line.texts[0])
-        if match is None:
-            self.source.skipped["lines without a sender (joins, calls, notices)"] += 1
-            return
-        name = _MARKS.sub("", match[1]).replace("\u202f", " ").replace("\xa0", " ").strip().removeprefix("~").strip()
-        text, what = _content("\n".join([match[2] or "", *line.texts[1:]]))
-        if what:
-            self.leave_out(chat, time, what)
-        else:
-            self.add(chat, time, name, text)
+            match = _SENDER.fullmatch(line.texts[0])
+            if match is None:
+                self.source.skipped["lines without a sender (joins, calls, notices)"] += 1
+                continue
+            name = " ".join(_MARKS.sub("", match[1]).split()).removeprefix("~").strip()
+            text, what = _content("\n".join([match[2] or "", *line.texts[1:]]))
+            self.add_text(self.chat, time, name, text, what)
 
 
-def _chat_lines(source: CorpusSource, path: Path) -> Iterator[_ChatLine | None]:
-    """Yield the lines with a date, each with those that continue it; None where a line was rejected."""
-    current: _ChatLine | None = None
-    is_chat = False
+def _chat_lines(source: CorpusSource, path: Path) -> list[_ChatLine | None]:
+    """Return the lines with a date, each with those that continue it; None where a line was rejected."""
+    lines: list[_ChatLine | None] = []
     orphans: list[tuple[int, str]] = []  # lines that continue a message whose beginning is not there
-    rejected = source.rejected_rows
+    rejected = source.counts.rejected_rows
     for number, text in source.lines(path):
-        if source.rejected_rows > rejected:
-            yield from _finished(current)
-            yield None
-            current, rejected = None, source.rejected_rows
+        if source.counts.rejected_rows > rejected:
+            lines.append(None)
+            rejected = source.counts.rejected_rows
         match = _HEADER.match(text.lstrip(_LEADING_MARKS))
         if match is not None:
-            yield from _finished(current)
-            current, is_chat = _ChatLine.from_match(number, match), True
-        elif current is not None:
-            current.texts.append(text)
+            lines.append(_ChatLine(number, match, [match["text"]]))
+        elif lines and (last := lines[-1]) is not None:
+            last.texts.append(text)
         elif text.strip():
             orphans.append((number, text))
-    yield from _finished(current)
-    if source.rejected_rows > rejected:
-        yield None
-    for number, text in orphans if is_chat else ():
-        source.counts.utterances += 1
+    if source.counts.rejected_rows > rejected:
+        lines.append(None)
+    for number, text in orphans if any(lines) else ():
         source.reject(path, number, "turn", "no date and sender before this text", text=text)
-
-
-def _finished(line: _ChatLine | None) -> Iterator[_ChatLine]:
-    if line is not None:
-        yield line
+    return lines
 
 
 def _date_order(source: CorpusSource, lines: list[_ChatLine], dates: DateOrder) -> DateOrder:
@@ -208,7 +149,7 @@ def _date_order(source: CorpusSource, lines: list[_ChatLine], dates: DateOrder) 
     elif firsts != seconds:
         order, found = "day-first" if firsts > seconds else "month-first", "found in the dates"
     else:
-        styles = Counter((line.separator, line.half.isupper()) for line in ambiguous)
+        styles = Counter((line.header["separator"], (line.header["half"] or "").isupper()) for line in ambiguous)
         order = "month-first" if styles.most_common(1)[0][0] == ("/", True) else "day-first"
         other = "day-first" if order == "month-first" else "month-first"
         found = f"assumed, since the dates do not show it; if that is wrong: --set dates={other}"
@@ -225,11 +166,11 @@ def _seconds(line: _ChatLine, order: DateOrder) -> float:
     else:
         month, day = (first, second) if order == "month-first" else (second, first)
         year = third if len(line.date[2]) == 4 else 2000 + third
-    hour, minute, seconds = (int(part or 0) for part in line.clock)
-    if line.half:
+    hour, minute, seconds = (int(line.header[part] or 0) for part in ("hour", "minute", "seconds"))
+    if half := line.header["half"]:
         if hour > 12:
             raise ValueError(f"{hour} is not an hour of twelve")
-        hour = hour % 12 + (12 if line.half[0] in "Pp" else 0)
+        hour = hour % 12 + (12 if half in "Pp" else 0)
     moment = datetime(year, month, day, hour, minute, seconds, tzinfo=UTC)
     if moment.year < 1970:
         raise ValueError("before 1970")

@@ -11,16 +11,16 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BufferedReader, RawIOBase, TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.source.dialogue_builder import DialogueBuilder
+from turnwise.corpus.source.dialogue_builder import DialogueBuilder, ImportLog
 from turnwise.corpus.source.encodings import DETECT, detect_encoding, open_decompressed, read_sample
-from turnwise.corpus.source.import_log import ImportLog
 from turnwise.corpus.source.json_text import JsonTextError, iterate_json, parse_json
 from turnwise.corpus.source.tables import TableDialect, detect_dialect, implied_delimiter
 
@@ -30,6 +30,9 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 _FILE_ERRORS = (OSError, EOFError, zlib.error)
 
 _Record = TypeVar("_Record")
+
+#: What a reader returns.
+Dialogues = Iterator[Dialogue]
 
 
 class _HashingFile(RawIOBase):
@@ -46,18 +49,10 @@ class _HashingFile(RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         count = self._file.readinto(buffer) or 0
-        self._record(buffer[:count])
+        self.digest.update(buffer[:count])
+        self.bytes += count
+        self._on_read(count)
         return count
-
-    def readall(self) -> bytes:
-        content = self._file.readall()
-        self._record(content)
-        return content
-
-    def _record(self, content: Any) -> None:
-        self.digest.update(content)
-        self.bytes += len(content)
-        self._on_read(len(content))
 
     def close(self) -> None:
         self._file.close()
@@ -119,24 +114,25 @@ class CorpusSource(ImportLog):
         stream: Any = BufferedReader(raw, 1 << 18)
         if path.suffix == ".gz":
             stream = gzip.GzipFile(fileobj=stream)
-        encoding = self._encoding_of(path)
         # newline="" keeps line ends inside quoted CSV cells; surrogateescape allows to reject single lines
-        with raw, TextIOWrapper(stream, encoding=encoding, errors=errors, newline="") as file:
+        with raw, TextIOWrapper(stream, encoding=self._codec(path), errors=errors, newline="") as file:
             try:
                 yield file
             except (*_FILE_ERRORS, UnicodeDecodeError) as error:
                 self.reject(path, None, "file", f"cannot be read to its end: {error}")
             self.record_input(path, raw.bytes, raw.digest.hexdigest())
 
+    def _codec(self, path: Path) -> str:
+        """Return the encoding to decode a file with, which removes a byte order mark."""
+        encoding = self._encoding_of(path)
+        return "utf-8-sig" if encoding == "utf-8" else encoding
+
     def _encoding_of(self, path: Path) -> str:
-        if self.encoding != DETECT:
-            return self.encoding
-        if path in self._encodings:
-            return self._encodings[path]
-        try:
+        if self.encoding != DETECT or path in self._encodings:
+            return self._encodings.get(path, self.encoding)
+        encoding = "utf-8"
+        with suppress(*_FILE_ERRORS):
             encoding = detect_encoding(read_sample(path))
-        except _FILE_ERRORS:
-            encoding = "utf-8"
         self._encodings[path] = encoding
         if encoding != "utf-8":
             fact = f"{encoding}, as detected; --encoding names another one"
@@ -144,14 +140,14 @@ class CorpusSource(ImportLog):
         return encoding
 
     def _check_decoded(self, path: Path, number: int, text: str) -> bool:
-        if text.isascii() or (undecoded := _UNDECODED.search(text)) is None:
-            return True
-        self.reject(path, number, "dialogue", self._decoding_error(path, ord(undecoded[0]) - 0xDC00), text=text)
-        return False
+        undecoded = None if text.isascii() else _UNDECODED.search(text)
+        if undecoded:
+            self.reject(path, number, "dialogue", self._decoding_error(path, ord(undecoded[0]) - 0xDC00), text=text)
+        return undecoded is None
 
     def _decoding_error(self, path: Path, byte: int) -> str:
         encoding = self._encoding_of(path)
-        return f"byte 0x{byte:02x} is not {encoding}: convert the file, or name its encoding (--encoding latin-1)"
+        return f"byte 0x{byte:02x} is not {encoding}: save the file as UTF-8, or name its encoding (--encoding latin-1)"
 
     def _add_bytes(self, count: int) -> None:
         self.counts.bytes += count
@@ -163,7 +159,7 @@ class CorpusSource(ImportLog):
         """Return the text of a file; None, and a rejection, if it cannot be decoded."""
         with self._open(path, errors="strict") as file:
             try:
-                return file.read().removeprefix("\ufeff")
+                return file.read()
             except UnicodeDecodeError as error:
                 line = error.object.count(b"\n", 0, error.start) + 1
                 self.reject(path, line, "file", self._decoding_error(path, error.object[error.start]))
@@ -174,7 +170,7 @@ class CorpusSource(ImportLog):
         with self._open(path) as file:
             for number, line in enumerate(file, 1):
                 if self._check_decoded(path, number, line):
-                    yield number, (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
+                    yield number, line.rstrip("\r\n")
 
     def blocks(self, path: Path) -> Iterator[tuple[int, list[tuple[int, str]]]]:
         """Yield the blocks of numbered lines between blank lines, each with the number of its first line."""
@@ -190,29 +186,24 @@ class CorpusSource(ImportLog):
 
     def json_array(self, path: Path) -> Iterator[tuple[int, Any]]:
         """Yield the elements of a file that is one JSON array, each with its line."""
-        for line, _, value in self._json_items(path, "["):
-            yield line, value
+        return ((line, value) for line, (_, value) in self.json_members(path, openings="["))
 
     def json_object(self, path: Path) -> Iterator[tuple[int, tuple[str, Any]]]:
         """Yield the entries (key, value) of a file that is one JSON object, each with its line."""
-        for line, key, value in self._json_items(path, "{"):
-            yield line, (key, value)
+        return self.json_members(path, openings="{")
 
-    def json_members(self, path: Path, *opened: str) -> Iterator[tuple[int, tuple[str, Any]]]:
+    def json_members(
+        self, path: Path, opened: Sequence[str] = (), openings: str = "[{"
+    ) -> Iterator[tuple[int, tuple[str, Any]]]:
         """Yield the entries (key, value) of a file that is one JSON object, or the elements of an array with key ''.
 
         The members of a value under one of the keys `opened` are yielded instead of it: so the large arrays of an
         export are decoded one element at a time.
         """
-        for line, key, value in self._json_items(path, "[{", opened):
-            yield line, (key, value)
-
-    def _json_items(self, path: Path, openings: str, opened: Sequence[str] = ()) -> Iterator[tuple[int, str, Any]]:
         text = self.read_text(path)
-        if text is None:
-            return
         try:
-            yield from iterate_json(text, openings, opened)
+            for line, key, value in () if text is None else iterate_json(text, openings, opened):
+                yield line, (key, value)
         except JsonTextError as error:
             self.reject(path, error.line, "file", str(error), text=error.text)
 
@@ -243,7 +234,7 @@ class CorpusSource(ImportLog):
                 elif not row or not all(self._check_decoded(path, number, cell) for cell in row):
                     continue
                 elif header is None:
-                    header = [row[0].removeprefix("\ufeff"), *row[1:]]
+                    header = row
                 elif len(row) > len(header):
                     reason = f"{len(row)} cells under {len(header)} columns: is a delimiter or a quote missing?"
                     self.reject(path, number, "dialogue", reason, text=dialect.delimiter.join(row))
@@ -253,18 +244,16 @@ class CorpusSource(ImportLog):
     def read_start(self, path: Path) -> str:
         """Return the beginning of a file, to decide how to read it; empty if it cannot be read."""
         try:
-            return read_sample(path).decode(self._encoding_of(path), "replace").removeprefix("\ufeff")
+            return read_sample(path).decode(self._codec(path), "replace")
         except _FILE_ERRORS:
             return ""
 
     def first_line(self, path: Path) -> str:
         """Return the first line that is not blank, to decide how to read a file; empty if there is none."""
-        try:
-            with open_decompressed(path) as file:
-                text = TextIOWrapper(file, encoding=self._encoding_of(path), errors="replace")
-                return next(filter(None, (line.removeprefix("\ufeff").strip() for line in text)), "")
-        except _FILE_ERRORS:
-            return ""
+        with suppress(*_FILE_ERRORS), open_decompressed(path) as file:
+            lines = TextIOWrapper(file, encoding=self._codec(path), errors="replace")
+            return next(filter(None, map(str.strip, lines)), "")
+        return ""
 
     def detect_dialect(self, path: Path, columns: Sequence[str]) -> TableDialect:
         """Return the dialect of a table in which these columns are expected."""

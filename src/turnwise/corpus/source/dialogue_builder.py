@@ -1,13 +1,120 @@
-"""Dialogues under construction, as a reader fills them in."""
+"""Dialogues under construction, as a reader fills them in, and what an import reads, skips and rejects."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from turnwise.core.dialogue import Dialogue, Slot, Turn, peer
-from turnwise.corpus.hygiene.edits import apply_hole_policy
-from turnwise.corpus.source.import_log import RECORD_ERRORS, ImportLog, layout_error
-from turnwise.corpus.storage.rejections import RejectionKind
+from turnwise.corpus.hygiene.edits import HolePolicy, apply_hole_policy
+from turnwise.corpus.storage.rejections import EXCERPT_LENGTH, Rejection, RejectionKind
+
+#: Characters of a rejected row that are masked before it is cut to its excerpt.
+_MASKED_LENGTH = 4_000
+
+#: What a wrong type or a missing key raises while a reader takes a record apart.
+RECORD_ERRORS = (KeyError, IndexError, TypeError, AttributeError, ValueError)
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What is in the files, whether accepted or not."""
+
+    dialogues: int = 0
+    utterances: int = 0
+    #: Utterances of dialogues that were accepted.
+    accepted: int = 0
+    #: Rejections other than of single slots.
+    rejected_rows: int = 0
+    #: Dialogues that were split at holes.
+    split_dialogues: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ImportLog:
+    """The rules of an import, and a record of what it reads, skips and rejects."""
+
+    #: The file or folder to read; files are reported relative to it, so that no local path leaks.
+    root: Path
+    #: The `source` of the dialogues.
+    name: str
+    #: Called for everything that is rejected; may raise to stop.
+    on_rejection: Callable[[Rejection], None]
+    #: Masks personal data in what is reported of rejected rows.
+    mask: Callable[[str], str] = lambda text: text
+    #: What becomes of the turns around one that cannot be read.
+    holes: HolePolicy = "keep"
+    #: Returns the split of the conversation with that id; None: the splits of the source.
+    assign_split: Callable[[str], str] | None = None
+    #: When dialogues began, in seconds since 1970, by id; None: not recorded.
+    start_times: dict[str, float] | None = None
+    counts: ReadCounts = field(default_factory=ReadCounts)
+    #: What the reader leaves out by design (tool messages, negatives), by name.
+    skipped: Counter[str] = field(default_factory=Counter)
+    #: Values that the reader determines and the manifest records.
+    facts: dict[str, Any] = field(default_factory=dict)
+    #: The ids of the dialogues so far.
+    ids: set[str] = field(default_factory=set)
+
+    def relative_name(self, path: Path) -> str:
+        """Return the name of a file relative to the root."""
+        name = path.name if path == self.root else path.relative_to(self.root).as_posix()
+        return name.encode("utf-8", "backslashreplace").decode()  # a file name need not be valid Unicode
+
+    def reported_name(self, path: Path) -> str:
+        """Return the name of a file in rejections and manifests."""
+        return self.mask(self.relative_name(path))
+
+    def count_fact(self, fact: str) -> None:
+        """Count an occurrence of something that the manifest records."""
+        self.facts[fact] = self.facts.get(fact, 0) + 1
+
+    @contextmanager
+    def guard(self, path: Path, line: int | None) -> Iterator[None]:
+        """Reject a record, and only that one, if taking it apart fails."""
+        try:
+            yield
+        except RECORD_ERRORS as error:
+            self.reject(path, line, "dialogue", layout_error(error))
+
+    def reject(
+        self,
+        path: Path,
+        line: int | None,
+        kind: RejectionKind,
+        reason: str,
+        *,
+        dialogue: str | None = None,
+        text: object = None,
+    ) -> None:
+        """Report that something is left out."""
+        excerpt = None if text is None else self._excerpt(text)
+        dialogue_id = None if dialogue is None else self._excerpt(dialogue)
+        name, reason = self.reported_name(path), self._excerpt(reason, 2 * EXCERPT_LENGTH)
+        self.counts.rejected_rows += kind != "slot"
+        self.counts.utterances += kind == "turn"
+        self.on_rejection(Rejection(name, line, kind, reason, dialogue_id, excerpt))
+
+    def _excerpt(self, value: object, length: int = EXCERPT_LENGTH) -> str:
+        """Return the beginning of a value, masked before it is cut: half a number would not be recognised."""
+        return _quote(self.mask(_quote(value, _MASKED_LENGTH)), length)
+
+
+def layout_error(error: BaseException) -> str:
+    """Return the reason for rejecting a record that could not be taken apart."""
+    return f"not the expected layout: {f'{error.args[0]!r} is missing' if isinstance(error, KeyError) else error}"
+
+
+def _quote(value: object, length: int) -> str:
+    try:
+        text = str(value)
+    except (RecursionError, ValueError):  # nested too deeply, or an integer with too many digits
+        text = f"a {type(value).__name__}"
+    return text[:length].encode("utf-8", "backslashreplace").decode()  # it may contain the undecodable bytes
 
 
 class DialogueBuilder:
@@ -33,9 +140,12 @@ class DialogueBuilder:
         self.time: float | None = None
         self.turns: list[Turn] = []
 
-    def peer(self, name: str) -> str:
-        """Return the speaker of a participant without a role, numbered by first appearance in this dialogue."""
-        return self._peers.setdefault(name, peer(len(self._peers) + 1))
+    def peer(self, name: str, taken: Collection[str] = ()) -> str:
+        """Return the speaker of a participant without a role, numbered by first appearance, but none of `taken`."""
+        if name not in self._peers:
+            taken = {*taken, *self._peers.values()}
+            self._peers[name] = next(speaker for speaker in map(peer, count(1)) if speaker not in taken)
+        return self._peers[name]
 
     def add_turn(
         self,
@@ -50,11 +160,11 @@ class DialogueBuilder:
 
         `line` is the turn's own line, where it differs from the dialogue's.
         """
-        self._log.counts.utterances += 1
         try:
             stripped = text.strip()
             slots = self._slots(text, stripped, spans, line) if spans else ()
             self.turns.append(Turn(speaker, stripped, intent or None, tuple(acts), slots))
+            self._log.counts.utterances += 1
         except (ValueError, AttributeError) as error:
             reason = str(error) if isinstance(text, str) else f"the text is a {type(text).__name__}, not a string"
             self._reject("turn", reason, text, line)
@@ -67,15 +177,13 @@ class DialogueBuilder:
     def _slots(
         self, text: str, stripped: str, spans: Iterable[tuple[str, int, int]], line: int | None
     ) -> tuple[Slot, ...]:
-        shift = len(text) - len(text.lstrip())
-        slots = []
+        shift, slots = len(text) - len(text.lstrip()), []
         for name, start, end in spans:
             try:
                 slots.append(Slot.from_text(stripped, name, start - shift, end - shift))
             except ValueError as error:
                 self._reject("slot", str(error), text, line)
-        slots.sort(key=lambda slot: (slot.start, slot.end, slot.name))
-        return tuple(slots)
+        return tuple(sorted(slots, key=lambda slot: (slot.start, slot.end, slot.name)))
 
     def _reject(self, kind: RejectionKind, reason: str, text: object = None, line: int | None = None) -> None:
         line = self._line if line is None else line
@@ -104,9 +212,12 @@ class DialogueBuilder:
         if not parts:
             raise ValueError("turns of this dialogue are missing (--holes drop-dialogue)")
         for part in parts:
-            log.claim_id(part.id)
+            if part.id in log.ids:
+                raise ValueError(f"the id {part.id!r} was there before")
+            log.ids.add(part.id)
             if log.start_times is not None and self.time is not None:
                 log.start_times[part.id] = self.time
+        log.counts.accepted += sum(len(part.turns) for part in parts)
         log.counts.split_dialogues += len(parts) > 1
         return parts
 

@@ -47,7 +47,7 @@ def detect_encoding(sample: bytes) -> str:
     if len(sample) == SAMPLE_SIZE:  # the last line may end within a character
         del lines[-1:]
     foreign = [line for line in lines if not line.isascii()]
-    if sum(map(_is_utf8, foreign)) * 2 >= len(foreign):
+    if sum("\ufffd" not in line.decode(errors="replace") for line in foreign) * 2 >= len(foreign):
         return "utf-8"
     if sum(byte > 127 for line in foreign for byte in line) < _MIN_EVIDENCE:
         return "cp1252"
@@ -55,11 +55,3 @@ def detect_encoding(sample: bytes) -> str:
 
     best = from_bytes(b"\n".join(foreign), cp_isolation=_OTHER_ENCODINGS).best()
     return best.encoding if best else "cp1252"
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from turnwise.corpus.storage.rejections import EXCERPT_LENGTH
 
 _WHITESPACE = re.compile(r"[ \t\n\r]*")
 _TOO_DEEP = "the JSON is nested too deeply to be a dialogue"
+_CLOSING = {"[": "]", "{": "}"}
 _decode = json.JSONDecoder().raw_decode
 
 
@@ -38,74 +39,58 @@ def parse_json(text: str) -> Any:
 def iterate_json(text: str, openings: str = "[{", opened: Collection[str] = ()) -> Iterator[tuple[int, str, Any]]:
     """Yield the members of a document that is one array or object: line, key ('' in an array) and value.
 
-    Unlike `json.loads` this decodes one member at a time and yields those before an error.
-
-    Args:
-        text: the document.
-        openings: '[', '{' or both: what the document may be.
-        opened: keys whose values are opened: their own members are yielded instead, those of an array with that key.
-
-    Raises:
-        JsonTextError: at the first error.
+    Unlike `json.loads` this decodes one member at a time, and yields those before a `JsonTextError`. `openings` are
+    '[', '{' or both: what the document may be. Of values under the keys `opened`, the members are yielded instead,
+    those of an array with that key.
     """
-    members = _JsonMembers(text, opened)
+    line, counted, position = 1, 0, _skip(text, 0)
     try:
-        position = members.skip_space(0)
         if not text.startswith(tuple(openings), position):
             expected = " or ".join("array" if opening == "[" else "object" for opening in openings)
             raise json.JSONDecodeError(f"expected a JSON {expected}", text, position)
-        position = yield from members.iterate(position, "")
-        if (position := members.skip_space(position)) < len(text):
+        stack = [(_CLOSING[text[position]], "")]
+        is_first, position = True, _skip(text, position + 1)
+        while stack:
+            closing, key = stack[-1]
+            if text.startswith(closing, position):
+                is_first, position = False, _skip(text, position + 1)
+                stack.pop()
+                continue
+            if not is_first:
+                position = _skip_mark(text, position, ",", "the file ends or breaks off here")
+            line, counted = line + text.count("\n", counted, position), position
+            if closing == "}":
+                key, position = _decode(text, position)
+                if not isinstance(key, str):
+                    raise json.JSONDecodeError("expected a key and ':'", text, _skip(text, position))
+                position = _skip_mark(text, position, ":", "expected a key and ':'")
+            if closing == "}" and key in opened and text.startswith(("[", "{"), position):
+                stack.append((_CLOSING[text[position]], key))
+                is_first, position = True, _skip(text, position + 1)
+                continue
+            value, position = _decode(text, position)
+            yield line, key, value
+            is_first, position = False, _skip(text, position)
+        if position < len(text):
             raise json.JSONDecodeError("unexpected content after the end of the document", text, position)
     except json.JSONDecodeError as error:
         reason = f"not valid JSON from here on ({error.msg}, column {error.colno}); the rest was not read"
         raise JsonTextError(reason, error.lineno, text[error.pos : error.pos + EXCERPT_LENGTH]) from None
     except ValueError as error:  # an integer with more digits than Python converts
-        raise JsonTextError(f"not valid JSON from here on ({error}); the rest was not read", members.line) from None
+        raise JsonTextError(f"not valid JSON from here on ({error}); the rest was not read", line) from None
     except RecursionError:
-        raise JsonTextError(_TOO_DEEP, members.line) from None
+        raise JsonTextError(_TOO_DEEP, line) from None
 
 
-class _JsonMembers:
-    """Walks through the members of arrays and objects, and keeps the line."""
+def _skip(text: str, position: int) -> int:
+    """Return the position behind white space."""
+    match = _WHITESPACE.match(text, position)
+    return match.end() if match else position
 
-    def __init__(self, text: str, opened: Collection[str]):
-        self._text = text
-        self._opened = opened
-        self._counted = 0
-        self.line = 1
 
-    def skip_space(self, position: int) -> int:
-        match = _WHITESPACE.match(self._text, position)
-        return match.end() if match else position
-
-    def _skip_mark(self, mark: str, position: int, message: str) -> int:
-        position = self.skip_space(position)
-        if not self._text.startswith(mark, position):
-            raise json.JSONDecodeError(message, self._text, position)
-        return self.skip_space(position + 1)
-
-    def iterate(self, position: int, key: str) -> Generator[tuple[int, str, Any], None, int]:
-        """Yield the members of the array or object at a position; return the position behind it."""
-        text = self._text
-        is_object = text.startswith("{", position)
-        closing = "}" if is_object else "]"
-        position = self.skip_space(position + 1)
-        at_end = text.startswith(closing, position)
-        while not at_end:
-            self.line, self._counted = self.line + text.count("\n", self._counted, position), position
-            if is_object:
-                key, position = _decode(text, position)
-                if not isinstance(key, str):
-                    raise json.JSONDecodeError("expected a key and ':'", text, self.skip_space(position))
-                position = self._skip_mark(":", position, "expected a key and ':'")
-            if is_object and key in self._opened and text.startswith(("[", "{"), position):
-                position = yield from self.iterate(position, key)
-            else:
-                value, position = _decode(text, position)
-                yield self.line, key, value
-            position = self.skip_space(position)
-            at_end = text.startswith(closing, position)
-            if not at_end:
-                position = self._skip_mark(",", position, "the file ends or breaks off here")
-        return position + 1
+def _skip_mark(text: str, position: int, mark: str, message: str) -> int:
+    """Return the position behind a mark, which must be there, and white space around it."""
+    position = _skip(text, position)
+    if not text.startswith(mark, position):
+        raise json.JSONDecodeError(message, text, position)
+    return _skip(text, position + 1)

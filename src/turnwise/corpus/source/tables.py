@@ -53,12 +53,9 @@ class TableDialect:
 
 
 def detect_dialect(sample: str, preferred: str = ",", columns: Sequence[str] = ()) -> TableDialect:
-    """Return the dialect in which most rows of a table have as many cells as the header.
+    """Return the dialect in which most rows of a table, given by its beginning, have as many cells as the header.
 
-    Args:
-        sample: the beginning of the table, with the header.
-        preferred: the delimiter to choose if several fit equally well.
-        columns: the expected columns; a dialect in which the header has them comes first.
+    A dialect in which the header has the expected columns comes first; of equal ones, the preferred delimiter.
     """
     delimiters = sorted(_DELIMITERS, key=lambda delimiter: delimiter != preferred)
     quoting = (('"', False), ('"', True), ("", False), ("'", False))
@@ -73,7 +70,7 @@ def _fit(dialect: TableDialect, sample: str, columns: Sequence[str]) -> tuple[in
         if isinstance(row, csv.Error):
             widths.append(-1)
         elif header is None and row:
-            header = [row[0].removeprefix("\ufeff"), *row[1:]]
+            header = row
         elif row:
             widths.append(len(row))
     if header is None:

@@ -5,19 +5,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
+from turnwise.core.dialogue import SYSTEM, USER
+
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("dev", "devel", "val", "valid", "validate", "validation"), "valid"),
     "test": "test",
 }
-_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _INLINE_SLOT = re.compile(r"\[([^\[\]:]*):([^\[\]]*)\]")
+
+_ROLES = {
+    **dict.fromkeys(("user", "customer", "driver"), USER),
+    **dict.fromkeys(("system", "agent", "assistant", "wizard"), SYSTEM),
+}
 
 #: A slot's name and its character offsets in the text, end exclusive.
 Span = tuple[str, int, int]
 
 #: Consecutive pieces of an utterance, each with the slot whose value it is, or '' between slots.
 Pieces = Sequence[tuple[str, str]]
+
+
+def role(name: str) -> str:
+    """Return the speaker that a public corpus calls by that name; another name stays, to be rejected."""
+    return _ROLES.get(name.lower(), name)
 
 
 def act(name: str, slot: str | None = None) -> str:
@@ -41,26 +52,8 @@ def find_spans(text: str, values: Iterable[tuple[str, str]]) -> list[Span]:
     return spans
 
 
-def strip_brackets(text: str, slot: str) -> tuple[str, list[Span]]:
-    """Remove the brackets around `[…]` values; return the text and the spans of the values."""
-    spans: list[Span] = []
-    pieces: list[str] = []
-    position = length = 0
-    for match in _BRACKETS.finditer(text):
-        before, value = text[position : match.start()], match[1]
-        if value.strip():
-            spans.append((slot, length + len(before), length + len(before) + len(value)))
-        pieces += [before, value]
-        length += len(before) + len(value)
-        position = match.end()
-    return "".join([*pieces, text[position:]]), spans
-
-
 def token_spans(text: str, spans: Iterable[Span]) -> Iterator[Span]:
-    """Convert spans over white-space tokens (end exclusive) to character spans.
-
-    A span outside the tokens becomes one outside the text, so that it is rejected like any other invalid span.
-    """
+    """Convert spans over white-space tokens (end exclusive) to character spans; invalid ones stay invalid."""
     tokens = [match.span() for match in re.finditer(r"\S+", text)]
     for slot, start, end in spans:
         if 0 <= start < end <= len(tokens):
@@ -70,10 +63,7 @@ def token_spans(text: str, spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def utf16_spans(text: str, spans: Iterable[Span]) -> Iterator[Span]:
-    """Convert spans over UTF-16 code units, of which some characters such as emoji take two, to character spans.
-
-    An offset inside a character or after the text becomes one after the text, so that the span is rejected.
-    """
+    """Convert spans over UTF-16 code units, two for an emoji, to character spans; invalid ones stay invalid."""
     offsets = accumulate((1 + (character > "\uffff") for character in text), initial=0)
     characters = {offset: position for position, offset in enumerate(offsets)}
 
@@ -87,9 +77,8 @@ def utf16_spans(text: str, spans: Iterable[Span]) -> Iterator[Span]:
 def slot_spans(pieces: Pieces, text: str) -> list[Span]:
     """Locate the slot values of annotated pieces in the text.
 
-    Annotations and texts differ in white space (MASSIVE's Chinese annotations put spaces around slots, the texts do
-    not), so values are located by counting the other characters, which must be the same. White space at the edges of a
-    value is not part of it.
+    They may differ in white space (MASSIVE's Chinese annotations put spaces around slots), so values are located by
+    counting the other characters. White space at the edges of a value is not part of it.
     """
     if "".join("".join(piece.split()) for piece, _ in pieces) != "".join(text.split()):
         raise ValueError(f"the annotation and the text {text!r} have different words")

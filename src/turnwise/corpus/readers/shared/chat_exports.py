@@ -4,17 +4,21 @@ A chat runs for months, with one conversation after another. A *session* is a pa
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
+from turnwise.corpus.readers.shared.fields import require_object
 from turnwise.corpus.readers.shared.files import unpacked
 from turnwise.corpus.readers.shared.message_logs import Message, MessageLog
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.speakers import Speakers
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
+
+#: What becomes of the messages of bots.
+Bots = Literal["system", "skip"]
 
 #: Hours without a message after which a session ends: it survives a lunch break or a meeting, but not a night.
 PAUSE = 6.0
@@ -32,35 +36,37 @@ _LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 class ChatExport(MessageLog):
     """An export of a chat tool as dialogues: a thread is one, and so is each session of the other messages.
 
-    A subclass names the files and adds the messages of one. A session's id is the name of its chat and the time of its
-    first message (UTC), so that it stays the same when a later export has more messages. With a pause of 0 a chat is a
-    single dialogue. Of several messages with the same key, as overlapping exports contain them, the first one counts.
+    A session's id is the name of its chat and the time of its first message (UTC), so that it stays the same when a
+    later export has more messages. With a pause of 0 a chat is a single dialogue. Of several messages with the same
+    key, as overlapping exports contain them, the first one counts.
     """
 
     #: The files with messages, and those with other lists.
     patterns: ClassVar[tuple[str, ...]] = ("*.json",)
     lists: ClassVar[tuple[str, ...]] = ()
+    #: Keys whose elements or entries are members themselves, as for `CorpusSource.json_members`.
+    opened: ClassVar[tuple[str, ...]] = ()
+    #: Patterns of keys, one of which a file of this format has; another file is rejected with `expected`.
+    known: ClassVar[tuple[str, ...]] = ()
+    expected: ClassVar[str] = ""
 
-    def __init__(
-        self,
-        source: CorpusSource,
-        speakers: Mapping[str, str] | None,
-        pause: float,
-        bots: Literal["system", "skip"] = "system",
-    ):
+    def __init__(self, source: CorpusSource, speakers: Speakers, pause: float, bots: Bots = "system"):
         if not pause >= 0:  # not a number is neither
             raise CorpusError(f"pause must be a number of hours, or 0 for no pauses, got {pause}")
         super().__init__(source, speakers)
         self._pause = pause * 3600
         self._skips_bots = bots == "skip"
         self._threads: set[str] = set()
+        #: The name of the chat in the file, at first that of the file.
+        self.chat = ""
 
-    def read(self) -> Iterator[Dialogue]:
+    def read(self) -> Dialogues:
         """Read the files, or those in a zip file, and yield the dialogues."""
         with unpacked(self.source, *self.patterns, *self.lists) as self.source:
             self.read_lists()
             self.forget_rejections()
             for path in self.source.files(*self.patterns):
+                self.chat = self.source.relative_name(path).removesuffix(path.suffix)
                 self.read_file(path)
             yield from self.dialogues()
 
@@ -68,26 +74,25 @@ class ChatExport(MessageLog):
         """Read the files that are no messages."""
 
     def read_file(self, path: Path) -> None:
-        """Add the messages of a file."""
+        """Add the messages of a JSON file."""
+        is_known, rejected = False, self.source.counts.rejected_rows
+        for line, (key, value) in self.source.json_members(path, self.opened):
+            is_known = is_known or any(fnmatchcase(key, pattern) for pattern in self.known)
+            with self.source.guard(path, line):
+                self.at(path, line).read_member(key, value)
+        if not is_known and self.source.counts.rejected_rows == rejected:
+            self.source.reject(path, None, "file", self.expected)
+
+    def read_member(self, key: str, value: Any) -> None:
+        """Add the messages in an entry of a JSON file, or in an element of an array, whose key is ''."""
         raise NotImplementedError
 
-    def members(
-        self, path: Path, opened: tuple[str, ...], known: tuple[str, ...], expected: str
-    ) -> Iterator[tuple[int, str, Any]]:
-        """Yield the entries of a JSON file, each with its line and key, and with '' in an array.
-
-        Args:
-            path: the file.
-            opened: keys whose elements or entries are yielded instead, as by `CorpusSource.json_members`.
-            known: patterns of keys, one of which a file of this format has; another file is rejected.
-            expected: what the file should be, for the message.
-        """
-        is_known, rejected = False, self.source.rejected_rows
-        for line, (key, value) in self.source.json_members(path, *opened):
-            is_known = is_known or any(fnmatchcase(key, pattern) for pattern in known)
-            yield line, key, value
-        if not is_known and self.source.rejected_rows == rejected:
-            self.source.reject(path, None, "file", expected)
+    def read_each(self, values: list[Any], read: Callable[[dict[str, Any]], None]) -> None:
+        """Call `read` for each of the values, which are objects; reject those for which that fails."""
+        path, line = self._place
+        for value in values:
+            with self.source.guard(path, line):
+                read(require_object(value, "the message"))
 
     def add(self, conversation: str, time: float | None, speaker: str, text: object, **fields: str | None) -> None:
         """Add a message; raise a ValueError if its time cannot be part of an id."""
@@ -109,23 +114,26 @@ class ChatExport(MessageLog):
         """Count an event, which is no message, by its kind, or as 'other' if that is not a short word."""
         self.source.skipped[f"{event_name(kind)} events"] += 1
 
-    def _build(self, conversation: str, messages: list[Message | None]) -> Iterator[Dialogue]:
+    def _build(self, conversation: str, messages: list[Message | None]) -> Dialogues:
         messages = list(self._without_copies(messages))
         if conversation in self._threads or not self._pause:
             yield from self._build_part(conversation, messages)
             return
-        session: list[Message | None] = []
-        start = last = None
+        sessions: list[tuple[float, list[Message | None]]] = []
+        holes: list[Message | None] = []
+        last = float("-inf")
         for message in messages:
-            if message is not None and message.time is not None:
-                if start is not None and last is not None and message.time - last > self._pause:
-                    yield from self._build_part(_session_id(conversation, start), session)
-                    session, start = [], None
-                last = message.time
-                start = last if start is None else start
-            session.append(message)
-        if start is not None:
-            yield from self._build_part(_session_id(conversation, start), session)
+            if message is None or message.time is None:
+                (sessions[-1][1] if sessions else holes).append(message)
+                continue
+            if not sessions or message.time - last > self._pause:
+                sessions.append((message.time, holes))
+                holes = []
+            sessions[-1][1].append(message)
+            last = message.time
+        for start, session in sessions:
+            name = f"{conversation}/{datetime.fromtimestamp(start, UTC):%Y-%m-%dT%H:%M:%S}"
+            yield from self._build_part(name, session)
 
     def _without_copies(self, messages: list[Message | None]) -> Iterator[Message | None]:
         seen = set()
@@ -136,10 +144,6 @@ class ChatExport(MessageLog):
                     continue
                 seen.add(message.key)
             yield message
-
-
-def _session_id(chat: str, start: float) -> str:
-    return f"{chat}/{datetime.fromtimestamp(start, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def event_name(value: object) -> str:

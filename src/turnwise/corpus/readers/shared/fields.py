@@ -1,13 +1,14 @@
-"""Fields of JSON records, checked: a missing key or a wrong type raises a ValueError that says what is wrong."""
+"""Fields of JSON records, checked: a missing key, a wrong type or an invalid time raises a ValueError."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from math import isfinite
 from typing import Any, TypeVar
 
-from turnwise.corpus.readers.shared.times import parse_time
+_Value = TypeVar("_Value", dict[str, Any], list[Any], str, bool, int)
 
-_Value = TypeVar("_Value", dict[str, Any], list[Any], str, bool)
-
-_TYPE_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or false"}
+_TYPE_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or false", int: "an integer"}
 
 
 def require_object(value: object, what: str) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def require_object(value: object, what: str) -> dict[str, Any]:
 def require(record: Any, key: str, kind: type[_Value]) -> _Value:
     """Return the value under a key, which must be of that type."""
     value = _value(record, key)
-    if not isinstance(value, kind):
+    if type(value) is not kind:  # a bool is an int to isinstance
         raise ValueError(f"{key!r} is a {type(value).__name__}, not {_TYPE_NAMES[kind]}")
     return value
 
@@ -38,20 +39,12 @@ def require_text(record: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def require_integer(record: Mapping[str, Any], key: str) -> int:
-    """Return the integer under a key."""
-    value = _value(record, key)
-    if type(value) is not int:  # a bool is an int to isinstance
-        raise ValueError(f"{key!r} must be an integer, got {type(value).__name__}")
-    return value
-
-
 def require_id(record: Any, key: str) -> str:
     """Return the id under a key, which is a string or a number."""
-    value = _value(record, key)
-    if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
-        raise ValueError(f"{key!r} must be a number or a text, got {value!r:.40}")
-    return str(value)
+    _value(record, key)
+    if not (identity := optional_id(record, key)):
+        raise ValueError(f"{key!r} is empty")
+    return identity
 
 
 def optional_id(record: Mapping[str, Any], key: str) -> str:
@@ -101,3 +94,50 @@ def _value(record: Any, key: str) -> Any:
     if key not in record:
         raise ValueError(f"{key!r} is missing")
     return record[key]
+
+
+#: Times since 1970 above these are in milliseconds, microseconds and nanoseconds: 1e11 seconds is the year 5138.
+_UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
+
+#: A day without hyphens, such as 20240131.
+_BASIC_DATE = re.compile(r"(?:19|20)\d{6}")
+
+
+def parse_time(value: Any, formats: Sequence[str] = ()) -> float:
+    """Return seconds since 1970; times without a zone count as UTC, which keeps the order within a conversation.
+
+    Accepts numbers (in seconds, or smaller units if they are too large), dates of Python, and texts: in one of
+    `formats` (of strptime), in ISO 8601, or a number. The message of the ValueError for others says what to do.
+    """
+    if isinstance(value, datetime):
+        return _seconds(value)
+    if isinstance(value, date):
+        return _seconds(datetime(value.year, value.month, value.day))  # noqa: DTZ001 (the zone is set below)
+    if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
+        return _from_number(float(value))
+    text = str(value or "").strip()
+    for time_format in formats:
+        try:
+            return _seconds(datetime.strptime(text, time_format))  # noqa: DTZ007 (the zone is set below)
+        except ValueError:
+            continue
+    try:  # before ISO 8601, which accepts some long numbers
+        if not _BASIC_DATE.fullmatch(text) and isfinite(number := float(text)):  # not a spreadsheet's 'nan'
+            return _from_number(number)
+    except ValueError:
+        pass
+    try:
+        return _seconds(datetime.fromisoformat(text))
+    except ValueError:
+        pass
+    tried = f"it does not match {' or '.join(map(repr, formats))}; " if formats else ""
+    raise ValueError(f"cannot parse the time {text!r}: {tried}give its format by --set time_format=…")
+
+
+def _from_number(number: float) -> float:
+    unit = next((unit for limit, unit in _UNITS if abs(number) >= limit), 1.0)
+    return number / unit
+
+
+def _seconds(moment: datetime) -> float:
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -2,7 +2,7 @@
 
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -50,6 +50,14 @@ def _is_json(text: str) -> bool:
     return True
 
 
+def require_columns(path: Path, columns: Sequence[str], present: Collection[str], advice: str) -> list[str]:
+    """Return the columns; raise a CorpusError with the advice if one of them is missing."""
+    if missing := [column for column in columns if column not in present]:
+        names = ", ".join(map(repr, present))
+        raise CorpusError(f"{path.name} has no column {missing[0]!r}; it has {names}. {advice}")
+    return list(columns)
+
+
 def parquet_rows(
     source: CorpusSource, path: Path, select: Callable[[list[str]], list[str]]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -71,10 +79,7 @@ def parquet_rows(
 def unpacked(source: CorpusSource, *patterns: str) -> Iterator[CorpusSource]:
     """Yield a source whose root is a temporary folder with the files of the zip file; the source itself otherwise.
 
-    Only members whose names match a pattern are unpacked. Names of files in rejections are relative to the zip file.
-
-    Raises:
-        CorpusError: if the zip file cannot be read, or no member matches.
+    Only members whose names match a pattern are unpacked. Raise a CorpusError if there are none.
     """
     archive = source.root
     if archive.suffix.lower() != ".zip" or not archive.is_file():
@@ -89,18 +94,12 @@ def unpacked(source: CorpusSource, *patterns: str) -> Iterator[CorpusSource]:
 def _unpack(archive: Path, folder: Path, patterns: tuple[str, ...]) -> None:
     try:
         with zipfile.ZipFile(archive) as file:
-            members = [info for info in file.infolist() if not info.is_dir() and _matches(info.filename, patterns)]
-            for member in members:
-                file.extract(member, folder)  # keeps members inside the folder, whatever their names say
+            # beside each file, macOS keeps one of the same name
+            names = [name for name in file.namelist() if not name.startswith("__MACOSX/")]
+            members = [name for name in names if any(fnmatchcase(PurePosixPath(name).name, it) for it in patterns)]
+            file.extractall(folder, members)  # inside the folder, whatever the names say
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as error:
         advice = "unpack it with another program, and import the folder"
         raise CorpusError(f"{archive} cannot be unpacked ({error}): {advice}") from error
     if not members:
         raise CorpusError(f"{archive} contains no such file: expected {' or '.join(patterns)}")
-
-
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    path = PurePosixPath(name)
-    if path.parts[:1] == ("__MACOSX",):  # what macOS keeps beside each file
-        return False
-    return any(fnmatchcase(path.name, pattern) for pattern in patterns)

@@ -4,18 +4,16 @@ import re
 from html import unescape
 from html.parser import HTMLParser
 
+from turnwise.corpus.readers.shared.speakers import WORDS
+
 #: Elements that start on a line of their own.
-_BLOCKS = frozenset(
-    (
-        *("address", "article", "aside", "blockquote", "body", "center", "dd", "div", "dl", "dt", "fieldset"),
-        *("figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "html", "li"),
-        *("main", "nav", "ol", "p", "pre", "section", "table", "tbody", "tfoot", "thead", "tr", "ul"),
-    )
-)
+_BLOCKS = frozenset(WORDS["html"]["blocks"])
 
 #: Elements whose contents are not text of the sender: data for programs, and messages that Teams and Skype quote.
-_HIDDEN = frozenset(["head", "script", "style", "template", "title", "legacyquote", "partlist", "quote", "uriobject"])
+_HIDDEN = frozenset(WORDS["html"]["hidden"])
 
+#: One that does not end extends to the end.
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 
 
@@ -47,10 +45,6 @@ class _TextExtractor(HTMLParser):
             self.pieces.append(values.get("alt", ""))
         self._preformatted += tag == "pre"
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        self.handle_endtag(tag)
-
     def handle_endtag(self, tag: str) -> None:
         if self._hidden:
             if tag == self._hidden[-1]:
@@ -78,25 +72,13 @@ class _TextExtractor(HTMLParser):
         return not self.pieces or self.pieces[-1].endswith("\n")
 
 
-def _remove_comments(html: str) -> str:
-    """Return HTML without comments; one that does not end extends to the end."""
-    pieces, position = [], 0
-    while (start := html.find("<!--", position)) >= 0:
-        pieces.append(html[position:start])
-        end = html.find("-->", start + 4)
-        position = len(html) if end < 0 else end + 3
-    return "".join([*pieces, html[position:]])
-
-
 def html_to_text(html: str) -> str:
     """Return the text of an HTML document or fragment, with line ends at blocks and at most one blank line in a row.
 
-    Mentions get an @; emoji are kept; other images, and messages that Teams quotes, are left out.
-
-    Raises:
-        ValueError: if it cannot be parsed.
+    Mentions get an @; emoji are kept; other images, and messages that Teams quotes, are left out. Raise a ValueError
+    if it cannot be parsed.
     """
-    html = _remove_comments(html)
+    html = _COMMENT.sub("", html)
     tags_end = html.rfind(">") + 1  # the parser would look for the end of a tag at each < after it
     extractor = _TextExtractor()
     try:

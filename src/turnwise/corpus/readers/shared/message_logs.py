@@ -2,17 +2,16 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
-from turnwise.core.dialogue import Dialogue
-from turnwise.corpus.readers.shared.speakers import SpeakerMapper
-from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.readers.shared.speakers import SpeakerMapper, Speakers
+from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
-_BATCH_SIZE = 10_000
+_INSERT = "INSERT INTO message VALUES (?, ?, ?)"
 
 _Item = TypeVar("_Item")
 
@@ -54,16 +53,10 @@ def build_dialogue(
     *,
     mapper: SpeakerMapper | None = None,
     conversation: str = "",
-) -> Iterator[Dialogue]:
+) -> Dialogues:
     """Yield the dialogue of messages in order, or its parts; None is the place of one that is not known.
 
-    Args:
-        source: the source that counts turns and rejects invalid ones.
-        name: the dialogue's id.
-        messages: the messages in order.
-        files: the files of the log.
-        mapper: maps the names of speakers; without it they are speakers already.
-        conversation: what the dialogue is a part of, if it shares messages with others.
+    Without a `mapper` the names of speakers are speakers. `conversation` is what shares messages with other dialogues.
     """
     first = next((message for message in messages if message is not None), None)
     if first is None:
@@ -80,6 +73,15 @@ def build_dialogue(
     yield from builder.result()
 
 
+def _temporary_table(columns: str) -> sqlite3.Connection:
+    """Return a database on disk with a table `message`."""
+    database = sqlite3.connect("")  # an empty name: a private file that SQLite deletes by itself
+    database.execute("PRAGMA temp_store = FILE")
+    database.execute("PRAGMA cache_size = -65536")
+    database.execute(f"CREATE TABLE message ({columns})")
+    return database
+
+
 class MessageLog:
     """Messages added in any order, as dialogues.
 
@@ -88,19 +90,14 @@ class MessageLog:
     hole behind the message before it, and one before the message after it.
     """
 
-    def __init__(self, source: CorpusSource, speakers: Mapping[str, str] | None = None):
+    def __init__(self, source: CorpusSource, speakers: Speakers = None):
         self.source = source
         self.files: list[Path] = []
-        self._file_numbers: dict[Path, int] = {}
         self._place: tuple[Path, int | None] = source.root, None
-        self._mapper = SpeakerMapper(source, speakers or {})
-        self._rejections = source.rejected_rows
+        self._mapper = SpeakerMapper(source, speakers)
+        self._rejections = source.counts.rejected_rows
         self._last: tuple[str, float | None] | None = None
-        self._database = sqlite3.connect("")  # an empty name: a private file that SQLite deletes by itself
-        self._database.execute("PRAGMA temp_store = FILE")
-        self._database.execute("PRAGMA cache_size = -65536")
-        self._database.execute("CREATE TABLE message (conversation TEXT, time REAL, message TEXT)")
-        self._pending: list[tuple[str, float | None, str | None]] = []
+        self._database = _temporary_table("conversation TEXT, time REAL, message TEXT")
 
     def at(self, path: Path, line: int | None) -> Self:
         """Set the place of the messages that are added next."""
@@ -109,25 +106,29 @@ class MessageLog:
 
     def add(self, conversation: str, time: float | None, speaker: str, text: object, **fields: str | None) -> None:
         """Add a message; `fields` are others of `Message`. An invalid text is rejected later."""
-        conversation.encode()  # fail here for an invalid name, not in the middle of a batch
-        if self.source.rejected_rows > self._rejections:
+        if self.source.counts.rejected_rows > self._rejections:
             if self._last is not None:
                 self.add_hole(*self._last)
             self.add_hole(conversation, time)
         path, line = self._place
-        if path not in self._file_numbers:
-            self._file_numbers[path] = len(self.files)
+        if path not in self.files[-1:]:
             self.files.append(path)
-        message = Message(self._file_numbers[path], line, time, speaker, text, **fields)
-        self._pending.append((conversation, time, json.dumps(message)))
+        message = Message(len(self.files) - 1, line, time, speaker, text, **fields)
+        self._database.execute(_INSERT, (conversation, time, json.dumps(message)))
         self._last = (conversation, time)
-        if len(self._pending) >= _BATCH_SIZE:
-            self._flush()
+
+    def add_text(
+        self, conversation: str, time: float | None, speaker: str, text: str, what: str, key: str | None = None
+    ) -> None:
+        """Add a message; one without text counts as left out under `what`."""
+        if text.strip():
+            self.add(conversation, time, speaker, text, key=key)
+        else:
+            self.leave_out(conversation, time, what)
 
     def reject(self, conversation: str, time: float | None, reason: str, text: object = None) -> None:
         """Reject a message of a known conversation; its place is a hole."""
         path, line = self._place
-        self.source.counts.utterances += 1
         self.source.reject(path, line, "turn", reason, dialogue=conversation, text=text)
         self.add_hole(conversation, time)
 
@@ -138,23 +139,17 @@ class MessageLog:
 
     def add_hole(self, conversation: str, time: float | None = None) -> None:
         """Add the place of a message that cannot be read, and has been rejected or counted as left out."""
-        conversation.encode()
-        self._pending.append((conversation, time, None))
+        self._database.execute(_INSERT, (conversation, time, None))
         self.forget_rejections()
 
     def forget_rejections(self) -> None:
         """Take the rejections so far for none of messages: they leave no holes."""
-        self._rejections = self.source.rejected_rows
+        self._rejections = self.source.counts.rejected_rows
 
-    def _flush(self) -> None:
-        self._database.executemany("INSERT INTO message VALUES (?, ?, ?)", self._pending)
-        self._pending.clear()
-
-    def dialogues(self) -> Iterator[Dialogue]:
+    def dialogues(self) -> Dialogues:
         """Yield the dialogues, sorted by the names of their conversations."""
-        if self._last is not None and self.source.rejected_rows > self._rejections:
+        if self._last is not None and self.source.counts.rejected_rows > self._rejections:
             self.add_hole(*self._last)
-        self._flush()
         rows = self._database.execute("SELECT conversation, time, message FROM message ORDER BY conversation, rowid")
         for conversation, group in groupby(rows, key=itemgetter(0)):
             ordered = in_time_order(group, itemgetter(1))
@@ -162,11 +157,87 @@ class MessageLog:
             yield from self._build(conversation, messages)
         self._database.close()
 
-    def _build(self, conversation: str, messages: list[Message | None]) -> Iterator[Dialogue]:
+    def _build(self, conversation: str, messages: list[Message | None]) -> Dialogues:
         """Yield the dialogues in a conversation: here the whole conversation."""
-        yield from self._build_part(conversation, messages)
+        return self._build_part(conversation, messages)
 
-    def _build_part(self, name: str, messages: Sequence[Message | None], conversation: str = "") -> Iterator[Dialogue]:
-        yield from build_dialogue(
-            self.source, name, messages, self.files, mapper=self._mapper, conversation=conversation
+    def _build_part(self, name: str, messages: Sequence[Message | None], conversation: str = "") -> Dialogues:
+        files, mapper = self.files, self._mapper
+        return build_dialogue(self.source, name, messages, files, mapper=mapper, conversation=conversation)
+
+
+class ReplyTrees:
+    """Groups messages, added in any order, by the first message that they reply to, directly or indirectly.
+
+    They are kept in a temporary SQLite file, so a log may be larger than memory.
+    """
+
+    def __init__(self) -> None:
+        self._database = _temporary_table("number INTEGER PRIMARY KEY, id TEXT UNIQUE, reply_to TEXT, message")
+
+    def add(self, message: Message) -> bool:
+        """Add a message by its key; return whether the key is new."""
+        row = (message.key, message.reply_to, json.dumps(message))
+        insert = "INSERT OR IGNORE INTO message (id, reply_to, message) VALUES (?, ?, ?)"
+        return self._database.execute(insert, row).rowcount > 0
+
+    def trees(self) -> Iterator[tuple[str, list[Message]]]:
+        """Yield the key of the first message of each tree, and the messages in order of arrival."""
+        self._database.execute("CREATE INDEX replies ON message (reply_to)")
+        self._database.execute(
+            """
+            CREATE TABLE tree AS
+            WITH RECURSIVE reached (number, id, root) AS (
+                SELECT number, id, number FROM message AS first
+                WHERE NOT EXISTS (SELECT 1 FROM message WHERE id = first.reply_to)
+                UNION ALL
+                SELECT message.number, message.id, reached.root
+                FROM reached JOIN message ON message.reply_to = reached.id
+            )
+            SELECT number, root FROM reached
+            """
         )
+        rows = self._database.execute(
+            """
+            SELECT first.id, message.message
+            FROM tree JOIN message USING (number) JOIN message AS first ON first.number = tree.root
+            ORDER BY tree.root, tree.number
+            """
+        )
+        for root, group in groupby(rows, key=itemgetter(0)):
+            yield root, [Message._make(json.loads(text)) for _, text in group]
+
+    def cycles(self) -> Iterator[Message]:
+        """Yield the messages that reply, directly or indirectly, to themselves; after `trees`."""
+        self._database.execute("CREATE UNIQUE INDEX reached ON tree (number)")
+        outside = "SELECT message FROM message WHERE number NOT IN (SELECT number FROM tree) ORDER BY number"
+        for (text,) in self._database.execute(outside):
+            yield Message._make(json.loads(text))
+
+
+def reply_chains(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    """Yield every chain of replies from a first message to one without a reply."""
+    by_key = {message.key: message for message in messages}
+    answered = {message.reply_to for message in messages}
+    for message in messages:
+        if message.key in answered:
+            continue
+        chain: dict[str | None, Message] = {}
+        link: Message | None = message
+        while link is not None and link.key not in chain:  # a faulty file may contain a cycle
+            chain[link.key] = link
+            link = by_key.get(link.reply_to)
+        yield list(chain.values())[::-1]
+
+
+def sort_tree(messages: list[Message]) -> None:
+    """Sort the messages of a tree by time; those without a time follow the message that they reply to."""
+    by_key = {message.key: message for message in messages}
+
+    def order(message: Message | None) -> tuple[float, bool]:
+        link = message
+        while link is not None and link.time is None:
+            link = by_key.get(link.reply_to)
+        return (link and link.time) or float("-inf"), link is not message
+
+    messages.sort(key=order)

@@ -1,1 +1,0 @@
-"""Downloading public corpora from their authors."""

@@ -1,1 +1,0 @@
-"""Tables and collections of texts in files."""
