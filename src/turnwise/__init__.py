@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from turnwise.corpus.storage.writing import write_store as write_store
     from turnwise.evaluation.runner import evaluate as evaluate
     from turnwise.models.encoder import Encoder as Encoder
-    from turnwise.models.mteb_encoder import MtebEncoder as MtebEncoder
+    from turnwise.models.integrations import EncoderTransformer as EncoderTransformer
+    from turnwise.models.integrations import MtebEncoder as MtebEncoder
     from turnwise.models.reranker import Reranker as Reranker
-    from turnwise.models.sklearn_transformer import EncoderTransformer as EncoderTransformer
     from turnwise.training.loop import train as train
     from turnwise.training.recipe_loading import load_recipe as load_recipe
 
@@ -35,9 +35,9 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 _HOMES = {
     "Dialogue": "turnwise.core.dialogue",
     "Encoder": "turnwise.models.encoder",
-    "EncoderTransformer": "turnwise.models.sklearn_transformer",
+    "EncoderTransformer": "turnwise.models.integrations",
     "IntentClassifier": "turnwise.assist.intents.classifier",
-    "MtebEncoder": "turnwise.models.mteb_encoder",
+    "MtebEncoder": "turnwise.models.integrations",
     "Reranker": "turnwise.models.reranker",
     "Responder": "turnwise.assist.responses.responder",
     "Selector": "turnwise.assist.responses.selector",

@@ -5,7 +5,7 @@ wrong.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     AutoModel,
     BertConfig,
@@ -167,6 +168,23 @@ def random_bert(**settings: Any) -> BertBackbone:
     """A BERT with random weights and a vocabulary of 200 tokens, without a tokenizer."""
     config = BertConfig(vocab_size=200, **{**_SIZES, "num_attention_heads": 2, **settings})
     return BertBackbone(config.to_dict(), BertModel(config).state_dict(), None)  # type: ignore[arg-type]
+
+
+def padded_output(model: PreTrainedModel, parts: Sequence[Tokens], segments: Sequence[Tokens] | None = None) -> Any:
+    """What a model of transformers returns for one padded batch with a mask: hidden states, too."""
+
+    def rows(values: Iterable[Tokens], padding: int = 0) -> torch.Tensor:
+        return pad_sequence([torch.from_numpy(each).long() for each in values], True, padding)
+
+    more = {"token_type_ids": rows(segments)} if segments else {}
+    mask = rows(np.ones_like(part) for part in parts)
+    ids = rows(parts, model.config.pad_token_id or 0)
+    return model(input_ids=ids, attention_mask=mask, output_hidden_states=True, **more)
+
+
+def mean_states(states: torch.Tensor, parts: Sequence[Tokens]) -> torch.Tensor:
+    """The mean over the tokens of each row's states (sequences, hidden)."""
+    return torch.stack([row[: len(part)].mean(0) for row, part in zip(states, parts, strict=True)])
 
 
 def sequences(lengths: Sequence[int], seed: int = 0) -> list[Tokens]:

@@ -8,16 +8,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from tests.helpers.tiny import backbone
 from turnwise import Encoder, Turn
-from turnwise.cli import app
 from turnwise.core.dialogue import SYSTEM, USER, Slot
 from turnwise.core.errors import CorpusError, ModelError
 from turnwise.corpus.slots.detectors import BuiltInDetector
-from turnwise.models.backbone.modules import PoolerLayer
-from turnwise.models.compression import CompressedEncoder, Compression, mix_vectors, write_compression
+from turnwise.models.backbone.source import COMPRESSION
+from turnwise.models.backbone.stream import PoolerLayer
+from turnwise.models.compression import CompressedEncoder, Compression, mix_vectors
 from turnwise.models.encoder import encoder_fingerprint
 from turnwise.models.loading import load_folder, load_model, wrap_model
 
@@ -44,7 +43,7 @@ def make_encoder(layer: bool, **settings: object) -> tuple[CompressedEncoder, np
 def save(encoder: CompressedEncoder, place: Path) -> None:
     """Save an encoder and its compression."""
     encoder.encoder.save(place)
-    write_compression(encoder.compression, place)
+    encoder.compression.save(place / COMPRESSION)
 
 
 def expected_templates(encoder: Encoder, texts: list[str], layer: PoolerLayer | None) -> npt.NDArray[np.float32]:
@@ -61,7 +60,7 @@ def expected_templates(encoder: Encoder, texts: list[str], layer: PoolerLayer | 
 @pytest.mark.parametrize("source", ["given", "detected", "retrieved"])
 def test_vectors_follow_the_equation(layer: bool, share: float, source: str) -> None:
     detector = BuiltInDetector()
-    encoder, pool = make_encoder(layer, template_weight=share, source=source, detector=detector)
+    encoder, pool = make_encoder(layer, template_weight=share, source=source, detector=detector.to_json())
     plain = encoder.encoder
     own = expected_templates(plain, [SEVEN.text, "what can you do"], None)
     if source == "retrieved":
@@ -98,7 +97,7 @@ def test_mixture_lies_between_its_parts(share: float, rows: int, seed: int) -> N
 
 @pytest.mark.parametrize("layer", [False, True])
 def test_compression_is_saved_with_the_model_and_off_by_default(tmp_path: Path, layer: bool) -> None:
-    encoder, _ = make_encoder(layer, template_weight=0.35, source="detected", detector=BuiltInDetector())
+    encoder, _ = make_encoder(layer, template_weight=0.35, source="detected", detector=BuiltInDetector().to_json())
     inputs = [[SEVEN], "play some jazz"]
     compressed = encoder.encode(inputs)
     save(encoder, tmp_path / "model")
@@ -144,7 +143,7 @@ def test_nearest_template_across_blocks(templates: int, utterances: int, block: 
     compression = Compression([str(number) for number in range(templates)], torch.from_numpy(pool))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("turnwise.models.compression._BLOCK", block)
-        actual = compression.nearest(torch.from_numpy(queries)).numpy()
+        actual = compression.retrieve(queries)
     np.testing.assert_array_equal(actual, pool[(queries @ pool.T).argmax(1)] if utterances else np.empty((0, 4)))
 
 
@@ -168,20 +167,3 @@ def test_the_compression_of_another_model_is_not_used(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="belongs to another model"):
         CompressedEncoder.load(tmp_path / "model")
     assert not load_folder(tmp_path / "model", "model").variants
-
-
-@pytest.mark.parametrize("format", ["onnx", "static"])
-def test_an_export_keeps_the_compression_on_request(format: str, tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript")
-    encoder, _ = make_encoder(False, template_weight=0.35)
-    save(encoder, tmp_path / "model")
-    command = ["export", str(tmp_path / "model"), "--format", format, "--compressed", "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, command)
-    if format == "static":
-        assert result.exit_code == 2 and "onnx-int8" in result.stderr
-        return
-    assert result.exit_code == 0, result.stderr
-    exported = CompressedEncoder.load(tmp_path / "out")
-    inputs = [[SEVEN], "play some jazz"]
-    np.testing.assert_allclose(exported.encode(inputs), encoder.encode(inputs), atol=1e-4)
-    assert exported.identify().fingerprint == CompressedEncoder.load(tmp_path / "model").identify().fingerprint

@@ -12,7 +12,6 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from transformers import AutoModel
 
 from tests.helpers import families
-from tests.helpers.encoders import RandomEncoder
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import ModelError
 from turnwise.models.encoder import Encoder
@@ -123,9 +122,3 @@ def test_static_sentence_transformers_model_is_wrapped(tiny_folder: Callable[[st
     vectors = encoder.encode([HISTORY, "good morning", " ".join(HISTORY)], normalise=True, max_length=5)
     np.testing.assert_allclose(vectors[0], vectors[2], atol=1e-6)
     np.testing.assert_allclose(vectors[1], model.encode(["good morning"], normalize_embeddings=True)[0], atol=1e-6)
-
-
-def test_backbones_are_described_where_known(tiny_folder: Callable[[str], Path]) -> None:
-    ((kind, layers, hidden),) = load_model(str(tiny_folder("bert"))).backbones
-    assert (kind, layers > 0, hidden > 0) == ("bert", True, True)
-    assert wrap_model(RandomEncoder()).backbones == (None,)

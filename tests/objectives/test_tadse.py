@@ -19,7 +19,7 @@ from turnwise.core.errors import CorpusError, TurnwiseError
 from turnwise.corpus.slots.templates import SLOT, template_text
 from turnwise.corpus.storage.corpus import Corpus, read_corpus
 from turnwise.corpus.storage.writing import StoreWriter
-from turnwise.models.backbone.modules import PoolerLayer
+from turnwise.models.backbone.stream import PoolerLayer
 from turnwise.models.compression import Compression
 from turnwise.objectives.tadse import TaDSE
 from turnwise.training.disk_cache import TrainingCorpus

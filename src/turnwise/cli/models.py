@@ -151,7 +151,8 @@ def export_command(
         raise typer.BadParameter("needs --format onnx or onnx-int8, got static", param_hint="--compressed")
     require("torch", "pyarrow", extra="train")
     from turnwise.corpus.storage.store import require_speakers
-    from turnwise.models.compression import read_compression, write_compression
+    from turnwise.models.backbone.source import COMPRESSION
+    from turnwise.models.compression import read_compression
     from turnwise.models.distillation import sample_corpora
     from turnwise.models.export import CALIBRATION_TEXTS, export
 
@@ -173,7 +174,7 @@ def export_command(
             )
         result = export(encoder, out, format, **arguments, overwrite=force, progress=progress)
         if compression is not None:
-            write_compression(compression, out)
+            compression.save(out / COMPRESSION)
     data = {"folder": str(result.folder), "format": format, "bytes": result.size, "tokens": result.tokens}
     data |= {"greatest_difference": result.difference, "min_cosine": result.cosine}
     rows = [("format", format), ("size", f"{result.size / 2**20:,.1f} MiB")]

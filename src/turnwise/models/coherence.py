@@ -1,14 +1,13 @@
 """Coherence of conversations by a re-ranker's heads: turns out of place, where a turn belongs, the order of turns.
 
 The heads see a few turns together (UMS's window, k), so a conversation is read in windows as in training: k + 1 turns
-of which one may be out of place, k − 1 turns into which one is inserted. Windows of many conversations go through the
-model together.
+of which one may be out of place, k − 1 turns into which one is inserted.
 """
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -18,14 +17,11 @@ from scipy.special import expit
 from turnwise.core.dialogue import Conversation, Dialogue, turn_texts
 from turnwise.core.errors import ModelError
 from turnwise.core.progress import Progress, silent
-from turnwise.models.backbone.inputs import AuxiliaryTask, Composer, MarkedInput, RerankerTask, marked_input
-from turnwise.models.backbone.ragged import Tokens
+from turnwise.core.types import Vectors
+from turnwise.models.backbone.inputs import AuxiliaryTask, MarkedInput, RerankerTask
 
 #: Turns that are read at a time when a corpus is checked.
 CHUNK = 4_000
-
-#: The least score of a gap, so that its logarithm is finite.
-_MIN_SCORE = 1e-12
 
 #: An order of turns, by their indices in a list sorted by text.
 _Order = tuple[int, ...]
@@ -37,18 +33,11 @@ class SupportsMarkedInputs(Protocol):
     """A re-ranker with heads for marked positions; see `turnwise.models.reranker.Reranker`."""
 
     window: int
-    max_length: int
 
-    @property
-    def composer(self) -> Composer:
-        """Composes token sequences."""
+    def mark_texts(self, task: AuxiliaryTask, queries: Sequence[tuple[Sequence[str], str | None]]) -> list[MarkedInput]:
+        """Return the inputs for turns, each with a target if the task has one."""
 
-    def tokenise(self, texts: Sequence[str]) -> dict[str, Tokens]:
-        """Return the tokens of each distinct text."""
-
-    def logits(
-        self, task: RerankerTask, marked: Sequence[MarkedInput], *, progress: Progress = silent
-    ) -> list[npt.NDArray[np.float32]]:
+    def logits(self, task: RerankerTask, marked: Sequence[MarkedInput], *, progress: Progress = ...) -> list[Vectors]:
         """Return a head's output at the marked positions of each sequence (positions,)."""
 
 
@@ -74,7 +63,7 @@ def out_of_place_scores(
     """
     texts = [_check_texts(dialogue, minimum=2) for dialogue in dialogues]
     windows = list(_windows(texts, reranker.window + 1))
-    marked = mark_texts(reranker, "deletion", [(turns, None) for *_, turns in windows])
+    marked = reranker.mark_texts("deletion", [(turns, None) for *_, turns in windows])
     logits = reranker.logits("deletion", marked, progress=progress)
     return _mean_scores(windows, logits, [len(turns) for turns in texts])
 
@@ -84,12 +73,11 @@ def placement_scores(
 ) -> list[PositionScores]:
     """Return, for each gap of each conversation, the probability that an utterance belongs there.
 
-    Gap n is the one before turn n, from 0; the last gap comes after all turns. `queries` are conversations of one or
-    more turns, each with an utterance that belongs among its turns; the re-ranker has a head for insertion.
+    Gap n is the one before turn n, from 0; the last gap comes after all turns.
     """
     texts = [_check_texts(dialogue, minimum=1) for dialogue, _ in queries]
     windows = list(_windows(texts, reranker.window - 1))
-    marked = mark_texts(reranker, "insertion", [(turns, queries[number][1]) for number, _, turns in windows])
+    marked = reranker.mark_texts("insertion", [(turns, queries[number][1]) for number, _, turns in windows])
     logits = reranker.logits("insertion", marked, progress=progress)
     return _mean_scores(windows, logits, [len(turns) + 1 for turns in texts])
 
@@ -97,28 +85,9 @@ def placement_scores(
 def predecessor_scores(
     reranker: SupportsMarkedInputs, queries: Sequence[tuple[Sequence[str], str]], *, progress: Progress = silent
 ) -> list[_Probabilities]:
-    """Return, for each candidate turn, the log-odds that it directly precedes a target.
-
-    `queries` are candidates, which are read together, and the target that one of them precedes.
-    """
-    logits = reranker.logits("search", mark_texts(reranker, "search", queries), progress=progress)
+    """Return, for candidates that are read together, the log-odds that each directly precedes a target."""
+    logits = reranker.logits("search", reranker.mark_texts("search", queries), progress=progress)
     return [values.astype(np.float64) for values in logits]
-
-
-def mark_texts(
-    reranker: SupportsMarkedInputs, task: AuxiliaryTask, queries: Sequence[tuple[Sequence[str], str | None]]
-) -> list[MarkedInput]:
-    """Return the re-ranker's inputs for turns, each with a target if the task has one."""
-    tokens = reranker.tokenise([text for turns, target in queries for text in (*turns, target) if text is not None])
-    composer, inputs = reranker.composer, []
-    for turns, target in queries:
-        target_tokens = None if target is None else tokens[target]
-        turn_tokens = [tokens[text] for text in turns]
-        inputs.append(marked_input(composer, task, turn_tokens, target_tokens, reranker.max_length))
-    return inputs
-
-
-# ---- the order of turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +104,8 @@ def predict_orders(
 ) -> list[TurnOrder]:
     """Return the most likely order of the two or more turns of each conversation, whatever order they are given in.
 
-    A greedy search inserts the turn with the most probable gap first, by the head for insertion. Then turns are moved
-    to their best gap, the one that gains most first, until none gains; the best-scoring order on the way is returned,
-    which need not be the best of all orders.
+    A greedy search inserts the turn with the most probable gap first. Then turns are moved to their best gap, the one
+    that gains most first, until none gains; the best-scoring order on the way need not be the best of all orders.
     """
     texts = [_check_texts(dialogue, minimum=2) for dialogue in dialogues]
     ranks = [sorted(range(len(turns)), key=turns.__getitem__) for turns in texts]
@@ -209,11 +177,8 @@ def _gap_probabilities(
     placements = placement_scores(
         reranker, [([texts[number][turn] for turn in order], texts[number][other]) for number, order, other in queries]
     )
-    scores = [np.maximum(each.scores, _MIN_SCORE) for each in placements]
+    scores = [np.maximum(each.scores, 1e-12) for each in placements]  # so that logarithms are finite
     return [each / each.sum() for each in scores]
-
-
-# ---- a whole corpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,30 +212,26 @@ def check_corpus(
     total: int | None = None,
     progress: Progress = silent,
 ) -> CoherenceReport:
-    """Find the most suspicious turns of a corpus, which is streamed: memory holds a few thousand turns at a time.
+    """Find the `top` most suspicious turns of a corpus, with a score of `threshold` at least.
 
-    At most `top` turns are returned, of equal scores the first read, with a score of `threshold` at least. `total` is
-    the number of dialogues, if known.
+    Of equal scores the first read counts. The corpus is streamed; `total` is the number of its dialogues, if known.
     """
     read = turns = skipped = 0
     suspects: list[OutOfPlaceTurn] = []
     for chunk in _chunks(dialogues):
         scorable = [dialogue for dialogue in chunk if len(dialogue.turns) > 1]
-        results = zip(scorable, out_of_place_scores(reranker, scorable), strict=True)
-        new = (turn for result in results for turn in _scored_turns(*result) if turn.score >= threshold)
-        suspects = heapq.nlargest(top, chain(suspects, new), key=lambda suspect: suspect.score)
+        for dialogue, result in zip(scorable, out_of_place_scores(reranker, scorable), strict=True):
+            before = None
+            for number, (turn, score) in enumerate(zip(dialogue.turns, result.scores, strict=True), start=1):
+                if score >= threshold:
+                    suspects.append(OutOfPlaceTurn(dialogue.id, number, turn.speaker, score, before, turn.text))
+                before = turn.text
+        suspects = heapq.nlargest(top, suspects, key=lambda suspect: suspect.score)
         read += len(chunk)
         skipped += len(chunk) - len(scorable)
         turns += sum(len(dialogue.turns) for dialogue in scorable)
         progress("checking dialogues", read, total)
     return CoherenceReport(read, turns, skipped, tuple(suspects))
-
-
-def _scored_turns(dialogue: Dialogue, result: PositionScores) -> Iterator[OutOfPlaceTurn]:
-    before = None
-    for number, (turn, score) in enumerate(zip(dialogue.turns, result.scores, strict=True), start=1):
-        yield OutOfPlaceTurn(dialogue.id, number, turn.speaker, score, before, turn.text)
-        before = turn.text
 
 
 def _chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
@@ -285,8 +246,6 @@ def _chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
     if chunk:
         yield chunk
 
-
-# ---- windows
 
 #: The number of a conversation, where a window starts in it, and the window's turns.
 _Window = tuple[int, int, Sequence[str]]
@@ -310,16 +269,13 @@ def _windows(texts: Sequence[Sequence[str]], width: int) -> Iterator[_Window]:
             yield number, start, turns[start : start + width]
 
 
-def _mean_scores(
-    windows: Sequence[_Window], logits: Sequence[npt.NDArray[np.float32]], sizes: Sequence[int]
-) -> list[PositionScores]:
+def _mean_scores(windows: Sequence[_Window], logits: Sequence[Vectors], sizes: Sequence[int]) -> list[PositionScores]:
     """Average the probabilities of every position over its windows; `sizes` are positions per conversation."""
     firsts = np.cumsum([0, *sizes])
     positions = [
         firsts[number] + start + np.arange(len(each)) for (number, start, _), each in zip(windows, logits, strict=True)
     ]
     flat = np.concatenate([*positions, np.empty(0, np.int64)])
-    # double precision distinguishes probabilities near 1
-    values = expit(np.concatenate([*logits, np.empty(0)]).astype(np.float64))
+    values = expit(np.concatenate([*logits, np.empty(0)]))  # double precision distinguishes probabilities near 1
     means = np.bincount(flat, values, firsts[-1]) / np.bincount(flat, minlength=firsts[-1])
     return [PositionScores(tuple(means[first:last].tolist())) for first, last in pairwise(firsts)]

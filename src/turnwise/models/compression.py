@@ -2,14 +2,14 @@
 
     repr = λ·t′ + (1 − λ)·u
 
-u and t′ have length 1: the paper does not say so and its code has it as an option, but without it the meaning of λ
-would depend on how a layer on templates changes their length. A template has one of three sources: the slots given with
-a turn, slots found by a detector, or the nearest template of the training corpus. A text without slots is its own
-template.
+u and t′ have length 1: the paper does not say so, but without it the meaning of λ would depend on how a layer on
+templates changes their length. A template is made by the slots given with a turn or found by a detector (a text without
+slots is its own template), or it is the nearest of the training corpus.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -25,8 +25,8 @@ from turnwise.core.files import read_json, write_atomic, write_tensors
 from turnwise.core.types import SupportsEncode, Vectors, normalise_vectors
 from turnwise.corpus.slots.detectors import Detector, detector_from_json
 from turnwise.corpus.slots.templates import template_text
-from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.backbone.source import COMPRESSION, Runtime, locate_model
+from turnwise.models.backbone.stream import PoolerLayer
 from turnwise.models.encoder import Encoder, Precision, encoder_fingerprint
 from turnwise.models.identity import EncoderId, digest_model
 
@@ -37,17 +37,21 @@ TEMPLATE_SOURCES: tuple[str, ...] = get_args(TemplateSource)
 #: The default λ: the middle of the three that the paper tries, and that of its best model for ATIS (Figure 10).
 DEFAULT_TEMPLATE_WEIGHT = 0.2
 
-#: Utterances and templates that are compared at a time.
-_BLOCK = 4_096
+#: Utterances that are compared with all templates at a time.
+_BLOCK = 512
 
 _SETTINGS_FILE = "compression.json"
 _TENSORS_FILE = "compression.safetensors"
 
 
 class Compression(nn.Module):
-    """The templates of a model, and how they are mixed with utterances."""
+    """The templates of a training corpus with their t′ (templates, hidden), and how they are mixed with utterances.
 
-    vectors: Tensor  # t′ of the templates (templates, hidden)
+    `layer` is M_A, if the model was trained with it, and `detector` the `to_json` of what finds slots. `set` changes λ
+    (`template_weight`) and the source of templates.
+    """
+
+    vectors: Tensor
 
     def __init__(
         self,
@@ -57,17 +61,15 @@ class Compression(nn.Module):
         *,
         template_weight: float = DEFAULT_TEMPLATE_WEIGHT,
         source: TemplateSource = "retrieved",
-        detector: Detector | Mapping[str, Any] | None = None,
+        detector: dict[str, Any] | None = None,
         encoder_weights: str | None = None,
     ):
         super().__init__()
-        if len(templates) != len(vectors):
-            raise ValueError(f"{len(templates)} templates have {len(vectors)} vectors")
-        self.layer = layer  # on templates' vectors (M_A), if the model was trained with one
-        self.templates = tuple(templates)  # of the training corpus, to retrieve from
+        self.layer = layer
+        self.templates = tuple(templates)
         self.register_buffer("vectors", vectors)
-        self._detector = detector
-        self.template_weight = template_weight  # λ
+        self.detector = detector
+        self.template_weight = template_weight
         self.source: TemplateSource = source
         self._encoder_weights = encoder_weights  # a hash of those of its encoder; None: unknown
         self.set()
@@ -80,129 +82,75 @@ class Compression(nn.Module):
             return cls(templates, _project(vectors, layer), layer, encoder_weights=_weights_of(encoder))
 
     @property
-    def detector(self) -> Detector | None:
-        """Finds slots for the source 'detected'; created on first use, because spaCy may not be installed."""
-        if isinstance(self._detector, Mapping):
-            self._detector = detector_from_json(dict(self._detector))
-        return self._detector
-
-    @detector.setter
-    def detector(self, detector: Detector) -> None:
-        self._detector = detector
-
-    @property
     def sources(self) -> tuple[TemplateSource, ...]:
         """The possible sources: there may be no detector, and no templates to retrieve."""
-        detected: tuple[TemplateSource, ...] = ("detected",) if self._detector is not None else ()
-        retrieved: tuple[TemplateSource, ...] = ("retrieved",) if self.templates else ()
-        return ("given", *detected, *retrieved)
+        possible: dict[TemplateSource, bool]
+        possible = {"given": True, "detected": self.detector is not None, "retrieved": bool(self.templates)}
+        return tuple(source for source, is_possible in possible.items() if is_possible)
 
     def set(self, *, template_weight: float | None = None, source: TemplateSource | None = None) -> None:
         """Change λ or the source of templates, and check them."""
-        weight, source = self.template_weight if template_weight is None else template_weight, source or self.source
+        weight = self.template_weight if template_weight is None else template_weight
         if not 0 <= weight <= 1:
             raise ModelError(f"λ must be between 0 (the utterance alone) and 1 (the template alone), got {weight}")
-        if source not in TEMPLATE_SOURCES:
-            raise ModelError(f"templates cannot be {source!r}: choose from {', '.join(TEMPLATE_SOURCES)}")
+        source = source or self.source
         if source not in self.sources:
-            missing = "detector" if source == "detected" else "templates"
+            missing = {"detected": "detector", "retrieved": "templates"}.get(source, "such source")
             raise ModelError(
                 f"templates cannot be {source}: the model has no {missing}; choose from {', '.join(self.sources)}"
             )
         self.template_weight, self.source = weight, source
 
-    # ---- templates of inputs
+    @cached_property
+    def _detector(self) -> Detector:  # created on first use, because spaCy may not be installed
+        return detector_from_json(self.detector or {})
 
-    def templates_of(self, items: Sequence[Any], source: Literal["given", "detected"]) -> list[Any]:
+    def templates_of(self, items: Sequence[Any], source: TemplateSource) -> list[Any]:
         """Return the templates of texts and conversations, by the slots given with turns or found by the detector."""
         turns = [turn for item in items for turn in ([item] if isinstance(item, str) else item)]
         slots: Iterable[tuple[Slot, ...]]
         if source == "given":
             slots = [turn.slots if isinstance(turn, Turn) else () for turn in turns]
-        elif self.detector is None:
-            raise ModelError("templates cannot be detected: the model has no detector")
         else:
-            slots = self.detector.find_all([turn.text if isinstance(turn, Turn) else turn for turn in turns])
+            slots = self._detector.find_all([turn.text if isinstance(turn, Turn) else turn for turn in turns])
         templates = map(_template_of, turns, slots)
         return [next(templates) if isinstance(item, str) else [next(templates) for _ in item] for item in items]
 
-    def nearest(self, utterances: Tensor) -> Tensor:
-        """Return the vector of the nearest template of the training corpus for each utterance's vector of length 1."""
-        best = torch.full((len(utterances),), -torch.inf, device=utterances.device)
-        indices = torch.zeros(len(utterances), dtype=torch.long, device=utterances.device)
-        for first in range(0, len(self.vectors), _BLOCK):
-            for start in range(0, len(utterances), _BLOCK):
-                rows = slice(start, start + _BLOCK)
-                cosines, columns = (utterances[rows] @ self.vectors[first : first + _BLOCK].T).max(1)
-                nearer = cosines > best[rows]
-                best[rows] = torch.where(nearer, cosines, best[rows])
-                indices[rows] = torch.where(nearer, columns + first, indices[rows])
-        return self.vectors[indices]
-
     def retrieve(self, utterances: Vectors) -> Vectors:
-        """Return what `nearest` returns, for arrays."""
-        vectors: Vectors = self.nearest(torch.from_numpy(utterances).to(self.vectors.device)).cpu().numpy()
-        return vectors
+        """Return t′ of the nearest template of the training corpus for each utterance's vector of length 1."""
+        blocks = torch.from_numpy(utterances).to(self.vectors.device).split(_BLOCK)
+        nearest = [self.vectors[(block @ self.vectors.T).argmax(1)] for block in blocks]
+        return np.asarray(torch.cat(nearest).cpu())
 
     def project(self, templates: Vectors) -> Vectors:
         """Return t′ of templates' vectors (rows, hidden)."""
         with torch.inference_mode():
-            vectors = _project(torch.from_numpy(templates).to(self.vectors.device), self.layer)
-            projected: Vectors = vectors.cpu().numpy()
-        return projected
-
-    # ---- on disk
-
-    @property
-    def _detector_json(self) -> Mapping[str, Any] | None:
-        if self._detector is None or isinstance(self._detector, Mapping):
-            return self._detector
-        return self._detector.to_json()
+            return np.asarray(_project(torch.from_numpy(templates).to(self.vectors.device), self.layer).cpu())
 
     def describe(self, *settings: Any) -> str:
         """Return a hash of the templates of inputs and of settings, for fingerprints."""
-        return digest_model(self, json.dumps([self._detector_json, *settings], sort_keys=True))
+        return digest_model(self, json.dumps([self.detector, *settings], sort_keys=True))
 
     def save(self, folder: Path) -> None:
         """Write it to a folder of its own."""
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {"vectors": self.vectors.contiguous()}
-        if self.layer is not None:
-            tensors |= {name: value.contiguous() for name, value in self.layer.state_dict(prefix="layer.").items()}
-        write_tensors(folder / _TENSORS_FILE, tensors)
-        settings = {
-            "template_weight": self.template_weight,
-            "source": self.source,
-            "layer": self.layer is not None,
-            "detector": self._detector_json,
-            "encoder": self._encoder_weights,
-            "templates": self.templates,
-        }
+        write_tensors(folder / _TENSORS_FILE, {name: value.contiguous() for name, value in self.state_dict().items()})
+        settings: dict[str, Any] = {"template_weight": self.template_weight, "source": self.source}
+        settings |= {"layer": self.layer is not None, "detector": self.detector, "encoder": self._encoder_weights}
+        settings["templates"] = self.templates
         write_atomic(folder / _SETTINGS_FILE, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what `save` has written."""
         if not (folder / _SETTINGS_FILE).is_file():
-            raise ModelError(
-                f"{folder} does not exist: semantic compression needs a model trained on templates (objective tadse)"
-            )
-        settings = read_json(folder / _SETTINGS_FILE)
-        tensors = load_file(folder / _TENSORS_FILE)
-        layer = None
-        if settings["layer"]:
-            layer = PoolerLayer(tensors["vectors"].shape[1])
-            state = {name.removeprefix("layer."): value for name, value in tensors.items() if name != "vectors"}
-            layer.load_state_dict(state)
-        return cls(
-            settings["templates"],
-            tensors["vectors"],
-            layer,
-            template_weight=settings["template_weight"],
-            source=settings["source"],
-            detector=settings["detector"],
-            encoder_weights=settings["encoder"],
-        )
+            raise ModelError(f"{folder} does not exist: it needs a model trained on templates (objective tadse)")
+        settings, tensors = read_json(folder / _SETTINGS_FILE), load_file(folder / _TENSORS_FILE)
+        layer = PoolerLayer(tensors["vectors"].shape[1]) if settings.pop("layer") else None
+        templates, weights = settings.pop("templates"), settings.pop("encoder")
+        compression = cls(templates, tensors["vectors"], layer, encoder_weights=weights, **settings)
+        compression.load_state_dict(tensors)
+        return compression
 
     def fits(self, encoder: Encoder) -> bool:
         """Whether it was made with an encoder, or the model that the encoder was exported from."""
@@ -224,13 +172,9 @@ def _project(vectors: Tensor, layer: PoolerLayer | None) -> Tensor:
     return normalize(vectors if layer is None else layer(vectors), dim=1)
 
 
-# ---- encoders
-
-
 def mix_vectors(utterances: Vectors, templates: Vectors, template_weight: float) -> Vectors:
     """Apply Eq. 5 to vectors of length 1 (rows, size)."""
-    vectors: Vectors = (template_weight * templates + (1 - template_weight) * utterances).astype(np.float32)
-    return vectors
+    return np.asarray(template_weight * templates + (1 - template_weight) * utterances, np.float32)
 
 
 class TemplateEncoder:
@@ -271,9 +215,13 @@ class CompressedEncoder(SupportsEncode):
         compression: the weight and the source of templates, which `compression.set` changes.
     """
 
+    reads_texts_only = False  # templates depend on slots
+
     def __init__(self, encoder: Encoder, compression: Compression):
         self.encoder = encoder
         self.compression = compression
+        self.normalise = encoder.normalise
+        self.device = encoder.device
 
     @classmethod
     def load(
@@ -282,21 +230,6 @@ class CompressedEncoder(SupportsEncode):
         """Load a model that was trained on templates, with its compression; see `Encoder.load`."""
         encoder = Encoder.load(name, device=device, precision=precision, runtime=runtime)
         return cls(encoder, read_compression(name, encoder))
-
-    @property
-    def normalise(self) -> bool:
-        """Whether vectors have length 1 by default."""
-        return self.encoder.normalise
-
-    @property
-    def device(self) -> str:
-        """The device of the encoder."""
-        return self.encoder.device
-
-    @property
-    def reads_texts_only(self) -> bool:
-        """Whether vectors depend on texts alone: templates depend on slots."""
-        return False
 
     @property
     def description(self) -> str:
@@ -332,16 +265,3 @@ def read_compression(model: str | Path, encoder: Encoder) -> Compression:
     if not compression.fits(encoder):
         raise ModelError(f"{folder} belongs to another model: train this one on templates, or remove the folder")
     return compression.to(encoder.device)
-
-
-def template_encoders(model: Path, encoder: Encoder) -> dict[TemplateSource, TemplateEncoder]:
-    """Return the encoders of templates by their source; none if the folder's compression belongs to another model."""
-    compression = Compression.load(model / COMPRESSION).to(encoder.device)
-    if not compression.fits(encoder):
-        return {}
-    return {source: TemplateEncoder(encoder, compression, source) for source in compression.sources}
-
-
-def write_compression(compression: Compression, model: Path) -> None:
-    """Write the compression of a model into its folder."""
-    compression.save(model / COMPRESSION)

@@ -1,16 +1,14 @@
 """Distillation of an encoder into a table of token vectors, by model2vec's method: the static model.
 
-Each token of the vocabulary is encoded by itself, the vectors are reduced by PCA and weighted by the token's rarity,
-estimated from its rank in the vocabulary (Zipf's law, SIF weights). A text's vector is the mean of its tokens'. Words
-of a corpus that the vocabulary lacks can be added as tokens. With texts of a corpus, the table is fitted to them:
+Each token is encoded by itself, the vectors are reduced by PCA and weighted by the token's rarity, estimated from its
+rank in the vocabulary (Zipf's law, SIF weights). With texts of a corpus, the table is fitted to them:
 
-1. Frequent phrases become tokens too, because a mean loses the order of words. The vector of a phrase is the sum of its
-   words' vectors and a difference of its own, which is 0 at first: so a phrase also learns from texts with its words.
+1. Frequent phrases become tokens too. The vector of a phrase is the sum of its words' vectors and a difference of its
+   own, which is 0 at first: so a phrase also learns from texts with its words.
 2. Ridge regression from sums of token vectors to the encoder's vectors of the texts, and of random parts of them. It
    shrinks towards model2vec's table, so rows of rare tokens change little.
-3. Gradient descent on the similarities: within a batch, the distribution of a text over the other texts (the softmax
-   of cosines) approximates the encoder's. Half of a batch are near neighbours of each other, which are the hardest to
-   tell apart.
+3. Gradient descent on the similarities: within a batch, the softmax of a text's cosines with the others approximates
+   the encoder's. Half of a batch are near neighbours of each other, which are the hardest to tell apart.
 """
 
 import logging
@@ -40,7 +38,7 @@ from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import STATIC
 from turnwise.models.backbone.static_table import StaticTable
 from turnwise.models.backbone.tokenizer import FastTokenizer
-from turnwise.models.encoder_config import EncoderConfig
+from turnwise.models.encoder import EncoderConfig
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.trainable_encoder import TrainableEncoder
 
@@ -54,23 +52,16 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 #: The ridge regression: its penalty, and the iterations of conjugate gradients.
 _RIDGE_PENALTY, _RIDGE_ITERATIONS = 0.5, 10
 
-#: The fit of similarities: epochs, texts per batch, and the temperature of the softmax.
-_EPOCHS, _BATCH, _TEMPERATURE = 8, 1024, 0.05
+#: The fit of similarities: epochs, texts per batch, the temperature of the softmax, and the initial learning rate.
+_EPOCHS, _BATCH, _TEMPERATURE, _LEARNING_RATE = 8, 1024, 0.05, 5e-4
 
 #: Texts of a batch that are neighbours of one text, including itself.
 _NEIGHBOURS = 16
 
-#: The initial learning rate.
-_LEARNING_RATE = 5e-4
+#: Phrases that become tokens: the minimum number of occurrences, the maximum number of phrases, and of words in one.
+_MIN_PHRASE_COUNT, _MAX_PHRASES, _MAX_PHRASE_WORDS = 10, 20_000, 4
 
-#: The minimum number of occurrences of a corpus word that becomes a token.
-_MIN_COUNT = 5
-
-#: The minimum number of occurrences of a phrase that becomes a token, and the maximum number of such phrases.
-_MIN_PHRASE_COUNT, _MAX_PHRASES = 10, 20_000
-
-#: The maximum number of words of a phrase, and what a word is: letters, possibly with apostrophes between them.
-_MAX_PHRASE_WORDS = 4
+#: A word of a phrase: letters, possibly with apostrophes between them.
 _PHRASE_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
 
@@ -85,35 +76,28 @@ def sample_corpora(
     """Return the most frequent words of all corpora, and a random sample of the turns of each without duplicates.
 
     At most `words` words are returned, most frequent first; each occurs at least five times. `texts` turns of each
-    corpus are sampled, so that a large corpus does not displace a small one. Then duplicates are removed.
-    Only turns of `speakers` are used; by default, all turns. Raise a CorpusError if these speakers have none.
+    corpus are sampled, so that a large corpus does not displace a small one. Only turns of `speakers` are used (none:
+    of all); raise a CorpusError if they have none.
     """
     counts: Counter[str] = Counter()
     samples: list[str] = []
-    generator, read, selected = random.Random(0), 0, 0
+    generator, selected = random.Random(0), 0
     for corpus in corpora:
         sample: list[str] = []
-        seen = 0
-        for dialogue in corpus:
-            for turn in dialogue.turns:
-                if speakers and turn.speaker not in speakers:
-                    continue
-                counts.update(word for word in tokenise_words(turn.text) if word[0].isalpha())
-                seen += 1
-                # reservoir sampling
-                index = len(sample) if len(sample) < texts else generator.randrange(seen)
-                if index < texts:
-                    sample[index : index + 1] = [turn.text]
-            if read % 256 == 0:
-                progress("reading the corpus", read)
-            read += 1
+        turns = (turn for each in corpus for turn in each.turns if not speakers or turn.speaker in speakers)
+        for seen, turn in enumerate(turns, start=1):
+            counts.update(word for word in tokenise_words(turn.text) if word[0].isalpha())
+            # reservoir sampling
+            index = len(sample) if len(sample) < texts else generator.randrange(seen)
+            if index < texts:
+                sample[index : index + 1] = [turn.text]
+            if selected % 4096 == 0:
+                progress("reading the corpus", selected)
+            selected += 1
         samples += sample
-        selected += seen
     if speakers and not selected:
-        raise CorpusError(
-            f"none of these dialogues has a turn of {' or '.join(speakers)}: select another speaker or split"
-        )
-    frequent = [word for word, count in counts.most_common(words) if count >= _MIN_COUNT]
+        raise CorpusError(f"no dialogue has a turn of {' or '.join(speakers)}: select another speaker or split")
+    frequent = [word for word, count in counts.most_common(words) if count >= 5]
     return frequent, list(dict.fromkeys(samples))
 
 
@@ -144,9 +128,8 @@ def distil(
         raise ModelError(f"{encoder.architecture[0]} has a tokenizer written in Python, which cannot be distilled")
     with silence_libraries():
         original = TokenizerModel.from_tokenizer(tokenizer)
-        for name, token in encoder.tokenizer.special_tokens_map.items():
-            if name in ("unk_token", "pad_token"):
-                setattr(original, name, token)
+        for name in {"unk_token", "pad_token"} & encoder.tokenizer.special_tokens_map.keys():
+            setattr(original, name, encoder.tokenizer.special_tokens_map[name])
         original = original.prune_added_tokens()
         extended = clean_and_create_vocabulary(original, list(words), token_remove_regex=_UNUSED)
         tokens = extended.sorted_vocabulary
@@ -158,11 +141,10 @@ def distil(
             table = _fit_to_texts(encoder, static_tokenizer, vectors, weights, size, texts, progress)
         else:
             table = apply_pca(vectors, size) * weights
-    folder = Path(encoder.name)
-    static = StaticTable(table, static_tokenizer, folder)
+    static = StaticTable(table, static_tokenizer, Path(encoder.name))
     # means do not depend on positions: speakers are lost, and turns are concatenated without a separator
     settings = EncoderConfig(max_length=encoder.max_length, normalise=True)
-    return ExportedEncoder(static, static_tokenizer, settings, {"model_type": STATIC}, folder)
+    return ExportedEncoder(static, static_tokenizer, settings, {"model_type": STATIC})
 
 
 def _frequent_phrases(texts: Iterable[str]) -> list[str]:
@@ -192,11 +174,10 @@ def _encode_tokens(encoder: TrainableEncoder, tokens: Sequence[str], progress: P
     """Encode each token by itself; an added word is encoded as a text."""
     composer, ids = encoder.composer, encoder.tokenizer.get_vocab()
     words = iter(encoder.tokenise([token for token in tokens if token not in ids]))
+    numbers = [np.array([ids[token]], np.int32) if token in ids else None for token in tokens]
     sequences = [
-        composer.history([np.array([ids[token]], np.int32)], ["user"], encoder.max_length)
-        if token in ids
-        else next(words)
-        for token in tokens
+        next(words) if number is None else composer.history([number], ["user"], encoder.max_length)
+        for number in numbers
     ]
     return encoder.encode_sequences(sequences, normalise=False, progress=progress)
 
@@ -229,30 +210,23 @@ def _fit_to_texts(
     initial[: len(vectors)] = (vectors - vectors.mean(0)) @ components * weights
     table = _fit_vectors(initial, tokens, centred @ components)
     table = _fit_similarities(table, tokens, targets, encoder.device, progress)
-    fitted: Vectors = np.add.reduceat(table[parts.tokens], parts.starts)
-    return fitted
+    return np.add.reduceat(table[parts.tokens], parts.starts)
 
 
 def _add_phrases(tokenizer: FastTokenizer, phrases: Sequence[str]) -> RaggedTokens:
-    """Add phrases to a tokenizer. Return for each token the rows of the table whose sum is its vector.
-
-    They are its own row and, for a phrase, those of its words.
-    """
+    """Add phrases to a tokenizer; return for each token its row in the table and, for a phrase, those of its words."""
     words = tokenise(tokenizer, phrases).without(tokenizer.unk_token_id)
+    own = np.arange(len(tokenizer) + len(phrases), dtype=np.int32)[:, None]
     known = len(tokenizer)
     tokenizer.add_phrases(phrases)
-    own = np.arange(known + len(phrases), dtype=np.int32)
-    whole = RaggedTokens(own[:known], np.ones(known, np.int64))
-    return RaggedTokens.concatenate(
-        [whole, RaggedTokens.of([np.append(token, part) for token, part in zip(own[known:], words, strict=True)])]
-    )
+    added = [np.append(token, part) for token, part in zip(own[known:], words, strict=True)]
+    return RaggedTokens.of([*own[:known], *added])
 
 
 def _fit_vectors(initial: Vectors, tokens: RaggedTokens, targets: Vectors) -> Vectors:
     """Return the ridge regression from texts to targets; the penalty is the distance from the scaled initial table.
 
-    A text is the sum of its tokens' vectors over the square root of their number. This is between the mean, by which
-    long texts would have too short vectors, and the sum, by which they would have too long ones.
+    A text is the sum of its tokens' vectors over the square root of their number, so that its length is about right.
     """
     scale = np.repeat(1 / np.sqrt(tokens.lengths), tokens.lengths).astype(np.float32)
     ends = np.append(tokens.starts, len(tokens.tokens))
@@ -274,18 +248,13 @@ def _fit_vectors(initial: Vectors, tokens: RaggedTokens, targets: Vectors) -> Ve
         scaled = residual / diagonal
         before, error = error, (residual * scaled).sum(0)
         direction = scaled + error / np.maximum(before, 1e-12) * direction
-    table: Vectors = (start + change).astype(np.float32)
-    return table
+    return np.asarray(start + change, np.float32)
 
 
 def _fit_similarities(
     initial: Vectors, tokens: RaggedTokens, targets: Vectors, device: str, progress: Progress
 ) -> Vectors:
-    """Fit a table so that the cosines of texts are those of targets of length 1.
-
-    The loss is the Kullback-Leibler divergence of the softmax over the other texts of a batch. Rows of tokens that no
-    text has do not change.
-    """
+    """Fit a table so that the softmax of cosines with the other texts of a batch is that of targets of length 1."""
     table, expected = nn.Parameter(torch.tensor(initial, device=device)), torch.tensor(targets, device=device)
     optimiser = torch.optim.SparseAdam([table], lr=_LEARNING_RATE)
     batches = -(-len(tokens) // _BATCH)
@@ -304,8 +273,7 @@ def _fit_similarities(
             optimiser.step()
             schedule.step()
             progress("fitting", epoch * batches + number + 1, _EPOCHS * batches)
-    fitted: Vectors = table.detach().cpu().numpy()
-    return fitted
+    return np.asarray(table.detach().cpu())
 
 
 def _with_neighbours(sample: npt.NDArray[np.int64], vectors: torch.Tensor) -> npt.NDArray[np.int64]:
@@ -317,16 +285,14 @@ def _with_neighbours(sample: npt.NDArray[np.int64], vectors: torch.Tensor) -> np
 
 def _log_neighbours(vectors: torch.Tensor) -> torch.Tensor:
     """Return the logarithm of the softmax of each vector's cosines with the others; its own counts as very low."""
-    similarities = vectors @ vectors.T / _TEMPERATURE
-    return similarities.fill_diagonal_(-1e4).log_softmax(1)
+    return (vectors @ vectors.T / _TEMPERATURE).fill_diagonal_(-1e4).log_softmax(1)
 
 
 @contextmanager
 def silence_libraries() -> Iterator[None]:
     """Suppress warnings and log messages of libraries about their own internals."""
     before = logging.root.manager.disable
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         logging.disable(logging.WARNING)
         try:
             yield

@@ -1,7 +1,6 @@
 """The encoder: texts and conversations in, vectors out.
 
-`Encoder` is what all encoders have in common, and needs NumPy only. `TrainableEncoder` runs a transformer with torch,
-`ExportedEncoder` what `turnwise export` wrote, without torch; `Encoder.load` imports the one that a folder needs.
+`TrainableEncoder` runs a transformer with torch, `ExportedEncoder` what `turnwise export` wrote, without torch.
 """
 
 import reprlib
@@ -10,20 +9,21 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import USER, Turn, turn_texts
 from turnwise.core.errors import ModelError
-from turnwise.core.files import write_json
+from turnwise.core.files import read_json
 from turnwise.core.imports import import_object, without_garbage_collection
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors, normalise_vectors
-from turnwise.corpus.training_data import TrainingData, save_training_data
-from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, collect_tokens, run_tokenizer
+from turnwise.corpus.training_data import TrainingData
+from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, tokenise
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, token_batches
 from turnwise.models.backbone.source import (
     DESCRIPTION_FILE,
@@ -31,16 +31,12 @@ from turnwise.models.backbone.source import (
     Runtime,
     load_training_data,
     locate_model,
+    write_description,
 )
-from turnwise.models.encoder_config import EncoderConfig, ExportKind, check_runtime, describe_export
 from turnwise.models.identity import EncoderId, digest_model, tokenizer_text
-from turnwise.version import __version__
 
 #: What can be encoded: a text, or a conversation so far, newest turn last.
 TextOrTurns = str | Sequence[str] | Sequence[Turn]
-
-#: The turns of conversations: speakers and texts.
-_Histories = list[list[tuple[str, str]]]
 
 #: Texts tokenised at a time.
 TOKENISE_BATCH = 32_768
@@ -51,18 +47,85 @@ Precision = Literal["float32", "bfloat16", "float16"]
 #: The type, layers and hidden units of a backbone, such as ('bert', 12, 768).
 Architecture = tuple[str, int, int]
 
-#: The classes of encoders, by the kind of model in a folder; imported when they are needed, because one needs torch.
-_CLASSES: dict[ExportKind | None, str] = {
-    None: "turnwise.models.trainable_encoder:TrainableEncoder",
-    "onnx": "turnwise.models.exported_encoder:ExportedEncoder",
-    "static": "turnwise.models.exported_encoder:ExportedEncoder",
-}
+#: The kinds of exported models.
+ExportKind = Literal["onnx", "static"]
+
+
+@dataclass(slots=True)
+class EncoderConfig:
+    """The settings of an encoder in a model's folder (see `Encoder`); the defaults are those of a plain backbone."""
+
+    path: str = ""  # of the backbone, which older sentence-transformers folders keep in a subfolder
+    pooling: Pooling = "mean"
+    max_length: int | None = None
+    normalise: bool = False
+    style: TurnStyle = "separator"
+    dense: str = ""  # path of the layer of the pooling 'cls-mlp'
+    exported: ExportKind | None = None
+    origin: str | None = None  # see `Encoder`
+    runtime: Runtime = "onnxruntime"  # of an ONNX graph; not in the folder, but chosen when it is loaded
+
+    @classmethod
+    def read(cls, folder: Path) -> "EncoderConfig":
+        """Read a folder of turnwise, model2vec, sentence-transformers or transformers."""
+        config = cls()
+        if (folder / DESCRIPTION_FILE).is_file():
+            settings = read_json(folder / DESCRIPTION_FILE)
+            kind = settings.get("kind")
+            if kind == "reranker":
+                raise ModelError(f"{folder} holds a re-ranker, not an encoder: load it with Reranker.load")
+            config.style = settings["style"]
+            if kind in get_args(ExportKind):
+                config.exported, config.pooling = kind, settings["pooling"]
+                config.max_length, config.normalise = settings["max_length"], settings["normalise"]
+                config.origin = settings.get("origin")
+                return config
+        if (folder / "modules.json").is_file():
+            for module in read_json(folder / "modules.json"):
+                config._read_module(folder, module["type"], module["path"])
+        return config
+
+    def _read_module(self, folder: Path, module: str, path: str) -> None:
+        kind = module.rpartition(".")[2]
+        if kind == "Transformer":
+            settings = folder / path / "sentence_bert_config.json"
+            self.path = path
+            self.max_length = read_json(settings).get("max_seq_length") if settings.is_file() else None
+        elif kind == "Pooling":
+            self.pooling = _read_pooling(folder, read_json(folder / path / "config.json"))
+        elif kind == "Dense" and self.pooling == "cls" and _is_pooler(read_json(folder / path / "config.json")):
+            self.pooling, self.dense = "cls-mlp", path
+        elif kind == "StaticEmbedding":
+            self.path, self.exported = path, "static"
+        elif kind == "Normalize":
+            self.normalise = True
+        else:
+            raise ModelError(f"{folder} has a module that turnwise does not support: {module}")
+
+
+def _read_pooling(folder: Path, settings: dict[str, Any]) -> Pooling:
+    """Return the pooling of a sentence-transformers folder, in its old or new format."""
+    poolings: dict[str, Pooling] = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
+    poolings |= {"cls": "cls", "mean": "mean", "max": "max"}
+    prefix = "pooling_mode_"
+    names = [key.removeprefix(prefix) for key, value in settings.items() if key.startswith(prefix) and value]
+    names = [settings["pooling_mode"]] if "pooling_mode" in settings else names
+    if len(names) != 1 or names[0] not in poolings:
+        raise ModelError(f"{folder} has a pooling that turnwise does not support: {settings}")
+    return poolings[names[0]]
+
+
+def _is_pooler(settings: dict[str, Any]) -> bool:
+    square = settings["in_features"] == settings["out_features"]
+    return bool(square and settings.get("bias", True)) and str(settings.get("activation_function", "")).endswith("Tanh")
 
 
 class Encoder(ABC):
     """Encodes texts and conversations.
 
     Attributes:
+        tokenizer: splits texts into tokens.
+        hidden: the size of a vector.
         pooling: how token states become a vector.
         max_length: tokens of an input, including special ones.
         normalise: whether vectors have length 1 by default.
@@ -73,27 +136,15 @@ class Encoder(ABC):
         precision: of matrix products in `encode`.
     """
 
-    def __init__(self, pooling: Pooling, max_length: int, normalise: bool, style: TurnStyle):
-        self.pooling: Pooling = pooling
+    def __init__(self, tokenizer: AnyTokenizer, hidden: int, max_length: int, settings: EncoderConfig):
+        self.tokenizer: AnyTokenizer = tokenizer
+        self.hidden = hidden
+        self.pooling, self.normalise, self.style = settings.pooling, settings.normalise, settings.style
         self.max_length = max_length
-        self.normalise = normalise
-        self.style: TurnStyle = style
         self.training_data: TrainingData | None = None
         self.name = ""
         self.origin: str | None = None
         self.precision: Precision = "float32"
-
-    # ---- what it runs
-
-    @property
-    @abstractmethod
-    def hidden(self) -> int:
-        """The size of a vector."""
-
-    @property
-    @abstractmethod
-    def tokenizer(self) -> AnyTokenizer:
-        """The tokenizer."""
 
     @property
     @abstractmethod
@@ -106,19 +157,12 @@ class Encoder(ABC):
         """The type, layers and hidden units of the backbone."""
 
     @abstractmethod
-    def configuration(self) -> str:
-        """Return the configuration of the backbone, for fingerprints."""
-
-    @abstractmethod
-    def digest(self, *texts: str) -> str:
-        """Return a hash of all weights and of texts."""
+    def digest(self, settings: str, *texts: str) -> str:
+        """Return a hash of all weights, of settings, the backbone's configuration, and texts."""
 
     @abstractmethod
     def weights_fingerprint(self) -> str:
-        """Return a hash of weights and vocabulary: the same on every device, with every version of a library.
-
-        Configuration and tokenizer are left out where it is up to a library how they are written.
-        """
+        """Return a hash of weights and vocabulary: the same on every device, with every version of a library."""
 
     @abstractmethod
     def _encode_batch(self, batch: RaggedTokens) -> Vectors:
@@ -143,8 +187,6 @@ class Encoder(ABC):
         """Return what identifies its vectors of inputs of `max_length` tokens (None: its limit) in an index."""
         return EncoderId(self.name, index_fingerprint(self, max_length))
 
-    # ---- encoding
-
     def encode(
         self,
         inputs: str | Sequence[TextOrTurns],
@@ -166,33 +208,24 @@ class Encoder(ABC):
             max_length: tokens of an input, at most the model's own; None: the model's own.
             batch_tokens: tokens of one forward pass; None: a default for the device.
             progress: reports the number of encoded inputs.
-
-        Raises:
-            TypeError: if an input, or a turn of it, is something else; the message says which.
-            ValueError: if a conversation has no turn.
         """
         items: Sequence[TextOrTurns] = [inputs] if isinstance(inputs, str) else inputs
         _check_inputs(items)
-        unit = self.normalise if normalise is None else normalise
         portions = self._tokenise_ahead(items, max_length)
-        return self._encode_portions(portions, len(items), unit, batch_tokens, progress)
+        return self._encode_portions(portions, len(items), normalise, batch_tokens, progress)
 
     def _tokenise_ahead(self, items: Sequence[TextOrTurns], max_length: int | None) -> Iterator[RaggedTokens]:
         """Yield the token sequences of inputs in portions; a thread tokenises the next ones in the meantime."""
-        starts = range(0, len(items), TOKENISE_BATCH)
-        if len(starts) < 2:
+        if len(items) <= TOKENISE_BATCH:
             yield self.tokenise(items, max_length)
             return
         with ThreadPoolExecutor(1) as thread:  # one: the tokenizer has threads of its own
-            ahead: deque[tuple[_Histories | None, Future[list[Any]]]] = deque()
-            for start in starts:
-                histories, texts = self._split(items[start : start + TOKENISE_BATCH])
-                ahead.append((histories, thread.submit(run_tokenizer, self.tokenizer, texts)))
+            ahead: deque[Future[RaggedTokens]] = deque()
+            for start in range(0, len(items), TOKENISE_BATCH):
+                ahead.append(thread.submit(self.tokenise, items[start : start + TOKENISE_BATCH], max_length))
                 if len(ahead) > 2:
-                    histories, tokens = ahead.popleft()
-                    yield self._compose(histories, tokens.result(), max_length)
-            for histories, tokens in ahead:
-                yield self._compose(histories, tokens.result(), max_length)
+                    yield ahead.popleft().result()
+            yield from (tokens.result() for tokens in ahead)
 
     def encode_sequences(
         self,
@@ -203,14 +236,13 @@ class Encoder(ABC):
         progress: Progress = silent,
     ) -> Vectors:
         """Return vectors (sequences, hidden) of token sequences from `tokenise`; see `encode`."""
-        unit = self.normalise if normalise is None else normalise
-        return self._encode_portions([RaggedTokens.of(sequences)], len(sequences), unit, batch_tokens, progress)
+        return self._encode_portions([RaggedTokens.of(sequences)], len(sequences), normalise, batch_tokens, progress)
 
     def _encode_portions(
         self,
         portions: Iterable[RaggedTokens],
         total: int,
-        normalise: bool,
+        normalise: bool | None,
         batch_tokens: int | None,
         progress: Progress,
     ) -> Vectors:
@@ -233,7 +265,7 @@ class Encoder(ABC):
                 first += len(portion)
 
         with self._encoding_mode():
-            for encoded in self._encode_batches(batches(), normalise):
+            for encoded in self._encode_batches(batches(), self.normalise if normalise is None else normalise):
                 rows = rows_of_batches.popleft()
                 vectors[rows] = encoded
                 done += len(rows)
@@ -252,23 +284,12 @@ class Encoder(ABC):
 
     def tokenise(self, items: Sequence[TextOrTurns], max_length: int | None = None) -> RaggedTokens:
         """Return the token sequences of inputs, truncated to `max_length` or the model's own, whichever is less."""
-        histories, texts = self._split(items)
-        return self._compose(histories, run_tokenizer(self.tokenizer, texts), max_length)
-
-    def _split(self, items: Sequence[TextOrTurns]) -> tuple["_Histories | None", list[str]]:
-        """Return the turns of inputs with their speakers (None: all inputs are texts), and all texts."""
+        longest, composer = min(max_length or self.max_length, self.max_length), self.composer
         texts = [item for item in items if isinstance(item, str)]
         if len(texts) == len(items) and self.style == "separator":
-            return None, texts
+            return composer.texts(tokenise(self.tokenizer, texts), longest)
         histories = [_turns_of(item, self.style) for item in items]
-        return histories, [text for turns in histories for _, text in turns]
-
-    def _compose(self, histories: "_Histories | None", encoded: list[Any], max_length: int | None) -> RaggedTokens:
-        """Return the token sequences of what `_split` returned, from `run_tokenizer` of the texts."""
-        longest = min(max_length or self.max_length, self.max_length)
-        composer, tokens = self.composer, collect_tokens(encoded)
-        if histories is None:
-            return composer.texts(tokens, longest)
+        tokens = tokenise(self.tokenizer, [text for turns in histories for _, text in turns])
         if not composer.roles:
             counts = np.array([len(turns) for turns in histories])
             return composer.histories(tokens, counts, np.full(len(counts), longest))
@@ -276,8 +297,6 @@ class Encoder(ABC):
         return RaggedTokens.of(
             [composer.history([next(each) for _ in turns], [who for who, _ in turns], longest) for turns in histories]
         )
-
-    # ---- loading and saving
 
     @classmethod
     def load(
@@ -292,8 +311,7 @@ class Encoder(ABC):
         """Load an encoder: 'turnwise-small', 'minilm', a folder, or a Hugging Face id.
 
         A sentence-transformers folder keeps its pooling; a plain backbone gets mean pooling. A folder of `turnwise
-        export` runs without torch on the CPU, with `OMP_NUM_THREADS` threads or one for each core. Static folders may
-        also be model2vec's.
+        export` runs without torch on the CPU, with `OMP_NUM_THREADS` threads or one for each core.
 
         Args:
             name: of the model.
@@ -307,24 +325,23 @@ class Encoder(ABC):
         folder = locate_model(name)
         config = EncoderConfig.read(folder)
         if runtime is not None:
-            check_runtime(runtime, folder, config)
+            if runtime not in get_args(Runtime):
+                raise ModelError(f"unknown runtime {runtime!r}: choose {' or '.join(map(repr, get_args(Runtime)))}")
+            if config.exported != "onnx":
+                raise ModelError(f"{folder} is not an ONNX model, so {runtime} cannot run it: leave the runtime out")
             config.runtime = runtime
         with without_garbage_collection():
-            kind: type[Self] = import_object(_CLASSES[config.exported])
+            # torch is imported only if it is needed
+            home = "trainable_encoder:Trainable" if config.exported is None else "exported_encoder:Exported"
+            kind: type[Self] = import_object(f"turnwise.models.{home}Encoder")
         if not issubclass(kind, cls):
-            raise ModelError(
-                f"{folder} is {describe_export(config.exported)}, which runs but cannot be trained or changed: use the "
-                "model that it was exported from"
-            )
+            raise ModelError(f"{folder} is exported, and cannot be trained or changed: use the model it was made of")
+        if config.exported is not None and precision != "float32":
+            raise ModelError(f"{folder} is exported, and its precision is fixed: leave {precision!r} out")
         encoder = kind.from_folder(folder, config, device, pooling)
-        encoder.set_precision(precision)
         encoder.training_data = load_training_data(folder)
-        encoder.name, encoder.origin = str(name), config.origin
+        encoder.name, encoder.origin, encoder.precision = str(name), config.origin, precision
         return encoder
-
-    def set_precision(self, precision: Precision) -> None:
-        """Set the precision of matrix products in `encode`."""
-        self.precision = precision
 
     @classmethod
     @abstractmethod
@@ -338,11 +355,8 @@ class Encoder(ABC):
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        settings: dict[str, Any] = {"turnwise": __version__, "style": self.style}
-        write_json(folder / DESCRIPTION_FILE, settings | self._save_model(folder))
-        save_training_data(self.training_data, folder)
-        if card is not None:
-            (folder / "README.md").write_text(card, encoding="utf-8")
+        settings = {"style": self.style, **self._save_model(folder)}
+        write_description(folder, settings, self.training_data, card)
 
     @abstractmethod
     def _save_model(self, folder: Path) -> dict[str, Any]:
@@ -358,10 +372,8 @@ def _check_inputs(items: Sequence[TextOrTurns]) -> None:
             raise TypeError(f"inputs[{position}] is {reprlib.repr(item)}: expected a text, or a list of turns")
         for number, turn in enumerate(item):
             if not isinstance(turn, str | Turn):
-                raise TypeError(
-                    f"inputs[{position}][{number}] is {reprlib.repr(turn)}: a turn is a string or a Turn, not "
-                    f"{type(turn).__name__}"
-                )
+                found = f"{reprlib.repr(turn)}: a turn is a string or a Turn, not {type(turn).__name__}"
+                raise TypeError(f"inputs[{position}][{number}] is {found}")
 
 
 def _turns_of(item: TextOrTurns, style: TurnStyle) -> list[tuple[str, str]]:
@@ -377,17 +389,13 @@ def _turns_of(item: TextOrTurns, style: TurnStyle) -> list[tuple[str, str]]:
 
 def encoder_fingerprint(encoder: Encoder) -> str:
     """Return a hash of all that determines an encoder's vectors: weights, vocabulary and settings."""
-    settings = (encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
+    settings = repr((encoder.pooling, encoder.max_length, encoder.normalise, encoder.style))
     precision = "" if encoder.precision == "float32" else encoder.precision
-    definition = (encoder.configuration(), tokenizer_text(encoder.tokenizer))
-    return encoder.digest(repr(settings), *definition, precision)
+    return encoder.digest(settings, tokenizer_text(encoder.tokenizer), precision)
 
 
 def index_fingerprint(encoder: Encoder, max_length: int | None = None) -> str:
-    """Return the fingerprint of an `EncoderId`; `max_length` are the tokens that it reads (None: its limit).
-
-    An ONNX graph has that of the model that it was exported from.
-    """
+    """Return the fingerprint of an `EncoderId`; an ONNX graph has that of the model that it was exported from."""
     longest = min(max_length or encoder.max_length, encoder.max_length)
     settings = repr((encoder.pooling, longest, encoder.style))
     return digest_model(None, encoder.origin or encoder.weights_fingerprint(), settings)

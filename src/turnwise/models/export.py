@@ -1,9 +1,4 @@
-"""Export of an encoder: as an ONNX graph from token ids to vectors, or distilled into a table of token vectors.
-
-The graph contains the pooling; onnxruntime runs it without torch's model code.
-
-For 'onnx-int8' see `turnwise.models.quantisation`.
-"""
+"""Export of an encoder: as an ONNX graph from token ids to vectors, or distilled into a table of token vectors."""
 
 import copy
 import tempfile
@@ -24,27 +19,21 @@ from turnwise.core.files import read_json
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.synthetic.sample import sample_dialogues
-from turnwise.models.backbone.modules import PoolerLayer
+from turnwise.models.backbone.bert import BertBackbone
 from turnwise.models.backbone.onnx_graph import ONNX_FILE, ONNX_INPUTS, ONNX_UNNORMALISED, ONNX_VECTOR, OnnxGraph
 from turnwise.models.backbone.source import DESCRIPTION_FILE, Pooling
 from turnwise.models.backbone.static_table import STATIC_FILE
+from turnwise.models.backbone.stream import Layers, PoolerLayer
 from turnwise.models.backbone.tokenizer import FastTokenizer
 from turnwise.models.distillation import DIMENSIONS, distil, silence_libraries
-from turnwise.models.encoder import Encoder
-from turnwise.models.encoder_config import EncoderConfig
+from turnwise.models.encoder import Encoder, EncoderConfig
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.trainable_encoder import TrainableEncoder
 
 ExportFormat = Literal["onnx", "onnx-int8", "static"]
 
-#: The version of ONNX operators: 20 is the first with GELU.
-_OPSET = 20
-
 #: Texts on which ranges are measured for 8 bits.
 CALIBRATION_TEXTS = 400
-
-#: One ONNX file holds less than 2 GiB.
-_MAX_BYTES = 2**31 - 2**20
 
 #: The largest difference of a graph's vectors of length 1 from the model's.
 _TOLERANCE = 1e-4
@@ -61,16 +50,12 @@ _SAMPLES = (
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """The result of an export.
-
-    A graph is compared with the model on a few texts: the largest difference of a number of a vector of length 1, and
-    the least cosine of two vectors. The vectors of a table are in another space.
-    """
+    """The result of an export; a graph's vectors of a few texts are compared with the model's."""
 
     folder: Path
     size: int  # bytes of the graph or the table
-    difference: float | None  # None for a table
-    cosine: float | None  # None for a table
+    difference: float | None = None  # the largest of a number of a vector of length 1; None for a table
+    cosine: float | None = None  # the least of two vectors; None for a table
     tokens: int | None = None  # rows of a table
 
 
@@ -102,7 +87,8 @@ def export(
     if not isinstance(encoder, TrainableEncoder):
         raise ModelError(f"{encoder.name or 'the model'} is already exported: export the model that it was made of")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if not _holds(folder, kind):
+        description = folder / DESCRIPTION_FILE
+        if not description.is_file() or read_json(description).get("kind") != kind.partition("-")[0]:
             raise ModelError(f"{folder} holds something else: choose a new or empty folder")
         if not overwrite:
             raise ModelError(f"{folder} already holds an exported model: choose another folder, or use --force")
@@ -111,19 +97,18 @@ def export(
     table = distil(encoder, dimensions=dimensions, words=words, texts=texts, progress=progress)
     table.training_data = encoder.training_data
     table.save(folder)
-    return ExportResult(folder, (folder / STATIC_FILE).stat().st_size, None, None, len(table.tokenizer))
-
-
-def _holds(folder: Path, kind: ExportFormat) -> bool:
-    """Return whether a folder holds an exported model of this kind."""
-    path = folder / DESCRIPTION_FILE
-    return path.is_file() and read_json(path).get("kind") == kind.partition("-")[0]
+    return ExportResult(folder, (folder / STATIC_FILE).stat().st_size, tokens=len(table.tokenizer))
 
 
 def _export_graph(
     encoder: TrainableEncoder, folder: Path, kind: ExportFormat, texts: Sequence[str], progress: Progress
 ) -> ExportResult:
-    _check_onnx(encoder)
+    size = sum(weight.numel() for weight in encoder.parameters()) * 4
+    if size > 2**31 - 2**20:
+        raise ModelError(f"the model has {size / 2**30:.1f} GiB of weights: one ONNX file holds at most 2")
+    with explain_missing_packages():  # torch's exporter and the quantiser report less clearly that they are missing
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / ONNX_FILE
         progress(f"exporting: {kind}", 0, 3)
@@ -133,20 +118,21 @@ def _export_graph(
                 progress(f"exporting: {kind}, quantising", 1, 3)
                 from turnwise.models.quantisation import quantise  # here, because it needs onnx
 
-                quantise(path, _graph_inputs(encoder, texts or _calibration_texts()))
+                if not texts:
+                    turns = chain.from_iterable(each.turns for each in sample_dialogues(CALIBRATION_TEXTS, 1))
+                    texts = [turn.text for turn in islice(turns, CALIBRATION_TEXTS)]
+                quantise(path, _graph_inputs(encoder, texts))
         progress(f"exporting: {kind}, comparing", 2, 3)
         encoder.backbone.save_configuration(Path(temporary))
         encoder.backbone.tokenizer.save_pretrained(Path(temporary))
-        settings = EncoderConfig(
-            pooling=encoder.pooling,
-            max_length=encoder.max_length,
-            normalise=encoder.normalise,
-            style=encoder.style,
-        )
+        settings = EncoderConfig("", encoder.pooling, encoder.max_length, encoder.normalise, encoder.style)
         tokenizer, config = FastTokenizer.load(path.parent), read_json(path.with_name("config.json"))
-        graph = ExportedEncoder(OnnxGraph(path), tokenizer, settings, config, folder)
+        graph = ExportedEncoder(OnnxGraph(path.parent), tokenizer, settings, config)
         graph.training_data, graph.origin = encoder.training_data, encoder.weights_fingerprint()
-        difference, cosine = _compare(encoder, graph)
+        samples = [each if isinstance(each, str) or encoder.style == "separator" else each[0] for each in _SAMPLES]
+        sequences = encoder.tokenise(samples)
+        ours, theirs = (each.encode_sequences(sequences, normalise=True) for each in (graph, encoder))
+        difference, cosine = float(np.abs(ours - theirs).max()), float((ours * theirs).sum(1).min())
         if kind == "onnx" and not difference <= _TOLERANCE:  # also if it is NaN
             raise ModelError(
                 f"the graph's vectors differ by up to {difference:.2g} from the model's, more than {_TOLERANCE:g}: "
@@ -157,24 +143,14 @@ def _export_graph(
         return ExportResult(folder, path.stat().st_size, difference, cosine)
 
 
-def _check_onnx(encoder: TrainableEncoder) -> None:
-    size = sum(weight.numel() for weight in encoder.parameters()) * 4
-    if size > _MAX_BYTES:
-        raise ModelError(
-            f"the model has {size / 2**30:.1f} GiB of weights, and one ONNX file holds 2: it cannot be exported"
-        )
-    with explain_missing_packages():  # torch's exporter and the quantiser report less clearly that they are missing
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-
-
 class _PaddedEncoder(nn.Module):
     """An encoder as a function of padded rows, which becomes the graph."""
 
     def __init__(self, encoder: TrainableEncoder):
         super().__init__()
         self.backbone = copy.deepcopy(encoder.backbone).cpu().float()
-        self.backbone.use_plain_attention()
+        if not isinstance(self.backbone, BertBackbone):  # which computes padded rows by plain matrix products
+            self.backbone.model.set_attn_implementation("eager")
         self.pooler: PoolerLayer | None = copy.deepcopy(encoder.pooler)
         self.pooling: Pooling = encoder.pooling
         self.normalise = encoder.normalise
@@ -182,19 +158,18 @@ class _PaddedEncoder(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        layers: Literal["first-last", "last"] = "first-last" if self.pooling == "first-last" else "last"
+        layers: Layers = "first-last" if self.pooling == "first-last" else "last"
         states = self.backbone.padded_states(input_ids, attention_mask, token_type_ids, layers)
-        vectors = self._pool(states, attention_mask[:, :, None].to(states.dtype))
+        mask = attention_mask[:, :, None].to(states.dtype)
+        if self.pooling in ("cls", "cls-mlp"):
+            vectors = states[:, 0]
+        elif self.pooling == "max":
+            vectors = states.masked_fill(mask == 0, torch.finfo(states.dtype).min).amax(1)
+        else:
+            vectors = (states * mask).sum(1) / mask.sum(1)
         if self.pooler is not None:
             vectors = self.pooler(vectors)
         return (normalize(vectors, dim=1), vectors) if self.normalise else (vectors,)
-
-    def _pool(self, states: Tensor, mask: Tensor) -> Tensor:
-        if self.pooling in ("cls", "cls-mlp"):
-            return states[:, 0]
-        if self.pooling == "max":
-            return states.masked_fill(mask == 0, torch.finfo(states.dtype).min).amax(1)
-        return (states * mask).sum(1) / mask.sum(1)
 
 
 def _write_graph(encoder: TrainableEncoder, path: Path) -> None:
@@ -209,7 +184,7 @@ def _write_graph(encoder: TrainableEncoder, path: Path) -> None:
         inputs,
         input_names=ONNX_INPUTS[: len(inputs)],
         output_names=(ONNX_VECTOR, ONNX_UNNORMALISED) if encoder.normalise else (ONNX_VECTOR,),
-        opset_version=_OPSET,
+        opset_version=20,  # the first with GELU
         dynamic_shapes=(axes,) * len(inputs),
         dynamo=True,
         verbose=False,
@@ -218,23 +193,9 @@ def _write_graph(encoder: TrainableEncoder, path: Path) -> None:
     program.save(path, external_data=False)
 
 
-def _calibration_texts() -> list[str]:
-    """Return turns of the sample corpus."""
-    turns = chain.from_iterable(dialogue.turns for dialogue in sample_dialogues(CALIBRATION_TEXTS, 1))
-    return [turn.text for turn in islice(turns, CALIBRATION_TEXTS)]
-
-
 def _graph_inputs(encoder: TrainableEncoder, texts: Sequence[str]) -> Iterator[dict[str, npt.NDArray[np.int64]]]:
     """Yield the inputs of a graph for each of several texts."""
     for sequence in encoder.tokenise(texts):
         ids = sequence.astype(np.int64)[None]
         values = (ids, np.ones_like(ids), np.zeros_like(ids))
         yield dict(zip(ONNX_INPUTS[: 2 + encoder.backbone.has_segments], values, strict=False))
-
-
-def _compare(encoder: Encoder, graph: Encoder) -> tuple[float, float]:
-    """Return the difference and the cosine of `ExportResult`."""
-    samples = [sample if isinstance(sample, str) or encoder.style == "separator" else sample[0] for sample in _SAMPLES]
-    sequences = encoder.tokenise(samples)
-    ours, theirs = (each.encode_sequences(sequences, normalise=True) for each in (graph, encoder))
-    return float(np.abs(ours - theirs).max()), float((ours * theirs).sum(1).min())

@@ -1,18 +1,15 @@
 """The one definition of "the same encoder".
 
-- A **fingerprint** hashes everything that determines a model's output (weights, vocabulary, settings, configuration).
-  Caches and results use it.
-- An **`EncoderId`** is what tables, classifiers and maps store: the encoder's name, for messages, and a fingerprint
-  that does not depend on its folder, the device or the versions of libraries; an ONNX export has its model's.
-- An **`EncoderIdentity`** is an `EncoderId` with some texts and their vectors. The ids must be equal, and the vectors
-  almost equal. Encoders without an id (functions, other libraries) are compared by the vectors alone.
+Caches and results use a fingerprint of everything that determines a model's output. Tables, classifiers and maps store
+an `EncoderId`, which does not depend on folders, devices or versions of libraries, with some texts and their vectors
+(`EncoderIdentity`). The ids must be equal, and the vectors almost. Encoders without an id are compared by vectors.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +22,6 @@ MIN_COSINE = 0.97
 #: The text that an encoder is recognised by where no text is stored with its vector.
 PROBE_TEXT = "The quick brown fox asks whether the 7:30 train to the lazy dog's house is late."
 
-#: Texts that are compared where many are stored.
-_PROBES = 8
-
 
 @dataclass(frozen=True, slots=True)
 class EncoderId:
@@ -39,23 +33,15 @@ class EncoderId:
     @classmethod
     def of(cls, encoder: SupportsEncode, max_length: int | None = None) -> "EncoderId | None":
         """Return the id of an encoder that reads `max_length` tokens (None: its limit); None if it has none."""
-        return encoder.identify(max_length) if isinstance(encoder, SupportsIdentify) else None
+        return encoder.identify(max_length) if hasattr(encoder, "identify") else None
 
     @classmethod
     def from_json(cls, values: dict[str, str] | None) -> "EncoderId | None":
         """Read what `dataclasses.asdict` returned; None stays None."""
-        return None if values is None else cls(values["name"], values["fingerprint"])
+        return None if values is None else cls(**values)
 
     def __str__(self) -> str:
         return f"{self.name or 'an encoder without a name'} (fingerprint {self.fingerprint[:12]})"
-
-
-@runtime_checkable
-class SupportsIdentify(Protocol):
-    """An encoder that has an id."""
-
-    def identify(self, max_length: int | None = None) -> EncoderId | None:
-        """Return what identifies its vectors of inputs of `max_length` tokens (None: its limit); None: nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,21 +63,18 @@ class EncoderIdentity:
         cls, texts: Sequence[str], vectors: Vectors, max_length: int | None = None, id: EncoderId | None = None
     ) -> "EncoderIdentity":
         """Return the identity of the encoder that computed stored vectors, by its id and a few evenly spaced ones."""
-        rows = np.unique(np.linspace(0, len(texts) - 1, _PROBES).astype(int))
+        rows = np.unique(np.linspace(0, len(texts) - 1, num=8).astype(int))
         return cls(tuple(texts[row] for row in rows), vectors[rows], max_length, id)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any] | list[float]) -> "EncoderIdentity":
-        """Read what `to_json` returned; earlier versions wrote the vector alone."""
-        if isinstance(values, list):
-            values = {"vector": values, "id": None}
+    def from_json(cls, values: dict[str, Any]) -> "EncoderIdentity":
+        """Read what `to_json` returned."""
         vectors = np.array([values["vector"]], np.float32)
         return cls((PROBE_TEXT,), vectors, id=EncoderId.from_json(values["id"]))
 
     def to_json(self) -> dict[str, Any]:
         """Return the id and the vector of `PROBE_TEXT` as plain values."""
-        vector = self.vectors[0].astype(float).tolist()
-        return {"vector": vector, "id": None if self.id is None else asdict(self.id)}
+        return {"vector": self.vectors[0].tolist(), "id": None if self.id is None else asdict(self.id)}
 
     def matches(self, other: "SupportsEncode | EncoderIdentity") -> bool:
         """Return whether an encoder, or one of this identity, is the one that computed the vectors."""
@@ -115,18 +98,12 @@ class EncoderIdentity:
         if self.matches(other):
             return
         other_id = self._id_of(other)
-        model = f" --model {other_id.name}" if other_id is not None and other_id.name else ""
-        again = f"build it again: `{rebuild}{model}`" if rebuild else "build it again"
-        if self.id is None and other_id is not None:
-            raise EncoderMismatchError(
-                f"{what} does not record which encoder it was made with, so that it cannot be compared with {other_id}:"
-                f" an earlier version of turnwise or another library made it; {again}"
-            )
-        names = f": {self.id}, not {other_id or 'this one'}" if self.id is not None else ""
-        option = f" (--model {self.id.name})" if self.id is not None and self.id.name else ""
+        own_option, option = (f" --model {each.name}" if each and each.name else "" for each in (self.id, other_id))
+        again = f"build it again: `{rebuild}{option}`" if rebuild else "build it again"
+        names = f": {self.id or 'an unknown one'}, not {other_id or 'this one'}" if self.id or other_id else ""
         raise EncoderMismatchError(
             f"{what} was made with another encoder{names}. Vectors of different encoders cannot be compared: use the "
-            f"encoder that it was made with{option}, or {again}"
+            f"encoder that it was made with{own_option and f' ({own_option.strip()})'}, or {again}"
         )
 
     def _id_of(self, other: "SupportsEncode | EncoderIdentity") -> EncoderId | None:

@@ -14,11 +14,10 @@ from turnwise.core.errors import ModelError
 from turnwise.core.imports import explain_missing_packages, import_object
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors, normalise_vectors
 from turnwise.corpus.training_data import TrainingData
-from turnwise.models.backbone.source import COMPRESSION, Pooling, Runtime, is_reranker, locate_model
+from turnwise.models.backbone.source import COMPRESSION, Pooling, Runtime, is_reranker, locate_model, short_name
 from turnwise.models.encoder import Architecture, Encoder, Precision, encoder_fingerprint
 from turnwise.models.exported_encoder import ExportedEncoder
 from turnwise.models.identity import digest_model
-from turnwise.models.model_card import short_name
 
 if TYPE_CHECKING:
     from turnwise.models.trainable_encoder import TrainableEncoder
@@ -29,17 +28,14 @@ class ModelUnderTest:
     """A model with what evaluation needs to know of it."""
 
     name: str  # for reports
-    encoder: SupportsEncode | None  # None for a re-ranker
-    scorer: SupportsScore | None  # None for an encoder
-    trainable: "TrainableEncoder | None"  # the encoder that fine-tuning starts from; None if it cannot be trained
-    fingerprint: str | None  # equal for equal vectors; None if unknown, and then nothing is cached on disk
+    encoder: SupportsEncode | None = None  # None for a re-ranker
+    scorer: SupportsScore | None = None  # None for an encoder
+    trainable: "TrainableEncoder | None" = None  # the encoder that fine-tuning starts from; None: cannot be trained
+    fingerprint: str | None = None  # equal for equal vectors; None if unknown, and then nothing is cached on disk
     backbones: tuple[Architecture | None, ...] = (None,)  # of encoder and re-ranker; None: unknown
     #: Other encoders that belong to it, by name: of the inputs' templates, by their source.
     variants: "Mapping[str, ModelUnderTest]" = field(default_factory=dict)
     training_data: TrainingData | None = None  # what is known of the data it was trained on; None: nothing
-
-
-# ---- loading
 
 
 def load_model(
@@ -61,18 +57,17 @@ def load_model(
         runtime: of an ONNX model; see `Encoder.load`.
     """
     scheme, _, rest = name.partition(":")
-    if rest and precision != "float32":
-        raise ModelError(f"{name} runs in its own precision: leave {precision} out")
-    if rest and runtime is not None:
-        raise ModelError(f"{name} is not an ONNX model, so {runtime} cannot run it: leave the runtime out")
+    if rest and (precision != "float32" or runtime is not None):
+        raise ModelError(f"{name} is not a model folder: leave the precision and the runtime out")
     if compressed and (rest or pooling is not None):
-        raise ModelError(
-            f"{name} cannot be compressed: that takes a folder that `turnwise train` wrote, pooled as it was trained"
-        )
+        raise ModelError(f"{name} cannot be compressed: that takes a trained folder with its own pooling")
     if rest and scheme in registry.known_names("loader"):
         return wrap_model(registry.find("loader", scheme)(rest), name)
     if rest and not Path(name).exists():
-        return wrap_model(_import_function(name), name)
+        try:
+            return wrap_model(import_object(name), name)
+        except ImportError as error:
+            raise ModelError(str(error)) from None
     return load_folder(locate_model(name), name, pooling, compressed, precision, runtime)
 
 
@@ -87,9 +82,7 @@ def load_folder(
     """Load a re-ranker, or an encoder with its variants; see `load_model`. `name` is for reports."""
     if is_reranker(folder):
         if pooling is not None or compressed or precision != "float32" or runtime is not None:
-            raise ModelError(
-                f"{name} is a re-ranker: pooling, compression, precision and runtime are options of encoders"
-            )
+            raise ModelError(f"{name} is a re-ranker: leave pooling, compression, precision and runtime out")
         from turnwise.models.reranker import Reranker
 
         return wrap_model(Reranker.load(folder), name)
@@ -103,9 +96,12 @@ def load_folder(
     model = wrap_model(encoder, name)
     if pooling is not None or not (folder / COMPRESSION).is_dir():
         return model
-    from turnwise.models.compression import template_encoders
+    from turnwise.models.compression import Compression, TemplateEncoder
 
-    variants = template_encoders(folder, encoder)
+    compression = Compression.load(folder / COMPRESSION).to(encoder.device)
+    if not compression.fits(encoder):
+        return model
+    variants = {each: TemplateEncoder(encoder, compression, each) for each in compression.sources}
     return replace(model, variants={source: wrap_model(each) for source, each in variants.items()})
 
 
@@ -114,24 +110,20 @@ def resolve_model(model: Any, reranker: Any = None, name: str = "") -> ModelUnde
 
     `name` replaces the model's own in reports.
     """
-    resolved, *others = (
-        load_model(each) if isinstance(each, str) else wrap_model(each)
-        for each in (model, reranker)
-        if each is not None
-    )
-    for other in others:
-        resolved = with_reranker(resolved, other)
+    resolved = wrap_model(model) if reranker is None else with_reranker(wrap_model(model), wrap_model(reranker))
     return replace(resolved, name=name or resolved.name)
 
 
 def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
     """Wrap anything that gives vectors or scores; `name` is for reports.
 
-    That is an `Encoder`, a sentence-transformers model, anything with `encode` or `score`, or a function from texts to
-    an array.
+    That is an `Encoder`, a sentence-transformers model, anything with `encode` or `score`, a function from texts to an
+    array, or the name of a model.
     """
     if isinstance(model, ModelUnderTest):
         return model
+    if isinstance(model, str):
+        return load_model(model)
     name = name or type(model).__name__
     if isinstance(model, Encoder):
         trainable = None if isinstance(model, ExportedEncoder) else cast("TrainableEncoder", model)
@@ -139,30 +131,23 @@ def wrap_model(model: Any, name: str = "") -> ModelUnderTest:
         return ModelUnderTest(name, model, None, trainable, fingerprint, backbones, training_data=training)
     if type(model).__module__.startswith("sentence_transformers") and hasattr(model, "encode"):
         fingerprint = digest_model(model, str(model))
-        return ModelUnderTest(name, SentenceTransformerEncoder(model), None, None, fingerprint)
+        return ModelUnderTest(name, SentenceTransformerEncoder(model), fingerprint=fingerprint)
     if hasattr(model, "description") and hasattr(model, "encode"):
-        return ModelUnderTest(name, model, None, None, digest_model(None, model.description))
+        return ModelUnderTest(name, model, fingerprint=digest_model(None, model.description))
     # a function may give other vectors tomorrow, unless it says that it will not
     own = getattr(model, "fingerprint", None)
     declared = str(own) if own is not None else None
     if not hasattr(model, "encode") and hasattr(model, "score"):
-        return _wrap_scorer(model, name, declared)
+        from turnwise.models.reranker import Reranker, reranker_fingerprint
+
+        if not isinstance(model, Reranker):
+            return ModelUnderTest(name, scorer=model, fingerprint=declared)
+        backbones, data = (model.backbone.architecture,), model.training_data
+        return ModelUnderTest(name, None, model, None, reranker_fingerprint(model), backbones, training_data=data)
     function = getattr(model, "encode", model)
     if not callable(function):
-        raise ModelError(
-            f"{name} is not a model: it has neither encode(texts) nor score(context, candidates), and is not a function"
-        )
-    return ModelUnderTest(name, FunctionEncoder(function), None, None, declared)
-
-
-def _wrap_scorer(model: Any, name: str, fingerprint: str | None) -> ModelUnderTest:
-    from turnwise.models.reranker import Reranker, reranker_fingerprint
-
-    if not isinstance(model, Reranker):
-        return ModelUnderTest(name, None, model, None, fingerprint)
-    backbones = (model.backbone.architecture,)
-    fingerprint = reranker_fingerprint(model)
-    return ModelUnderTest(name, None, model, None, fingerprint, backbones, training_data=model.training_data)
+        raise ModelError(f"{name} is not a model: it has no encode(texts) or score(context, candidates)")
+    return ModelUnderTest(name, FunctionEncoder(function), fingerprint=declared)
 
 
 def postprocess_model(model: ModelUnderTest, kind: str, texts: Iterable[str]) -> ModelUnderTest:
@@ -171,9 +156,8 @@ def postprocess_model(model: ModelUnderTest, kind: str, texts: Iterable[str]) ->
         raise ModelError(f"{model.name} gives no vectors to post-process")
     encoder = registry.find("post-processor", kind)(model.encoder, list(dict.fromkeys(texts)))
     known = None if model.fingerprint is None else digest_model(None, model.fingerprint, encoder.description)
-    return ModelUnderTest(
-        f"{model.name}, {kind}", encoder, None, None, known, model.backbones, training_data=model.training_data
-    )
+    name = f"{model.name}, {kind}"
+    return replace(model, name=name, encoder=encoder, scorer=None, trainable=None, fingerprint=known, variants={})
 
 
 def with_reranker(model: ModelUnderTest, reranker: ModelUnderTest) -> ModelUnderTest:
@@ -181,30 +165,27 @@ def with_reranker(model: ModelUnderTest, reranker: ModelUnderTest) -> ModelUnder
     if model.encoder is None:
         raise ModelError(f"{model.name} gives no vectors: a re-ranker goes with an encoder")
     if reranker.scorer is None:
-        raise ModelError(
-            f"{reranker.name} is not a re-ranker: give one that scores candidates, such as `turnwise train ums` writes"
-        )
-    known = None
+        raise ModelError(f"{reranker.name} is not a re-ranker: give one that scores candidates")
+    known, data = None, []
     if model.fingerprint is not None and reranker.fingerprint is not None:
         known = digest_model(None, model.fingerprint, reranker.fingerprint)
+    for each in (model, reranker):
+        unknown = f"nothing is known of the training data of {short_name(each.name)}"
+        data.append(each.training_data or TrainingData(statements=(unknown,)))
     return replace(
         model,
         name=f"{model.name}, re-ranked by {short_name(reranker.name)}",
         scorer=reranker.scorer,
         fingerprint=known,
         backbones=model.backbones + reranker.backbones,
-        training_data=TrainingData.union(map(_known_training_data, (model, reranker))),
+        training_data=TrainingData.union(data),
     )
-
-
-# ---- encoders of several kinds
 
 
 class SentenceTransformerEncoder:
     """Adapts a sentence-transformers model: turns are joined by its separator, and too long a history loses its head.
 
-    A text, or a history of one turn, is truncated on the model's own side. A model without a transformers tokenizer
-    (static embeddings) truncates everything in its own way.
+    A model without a transformers tokenizer (static embeddings) truncates everything in its own way.
     """
 
     def __init__(self, model: Any):
@@ -216,14 +197,14 @@ class SentenceTransformerEncoder:
         texts = [_join_turns(item, f" {separator} " if separator else " ") for item in inputs]
         is_history = np.array([not isinstance(item, str) and len(item) > 1 for item in inputs], np.bool_)
         options = {"normalize_embeddings": bool(normalise), "show_progress_bar": False}
-        groups: list[Vectors] = []
+        vectors: dict[int, Vectors] = {}
         for histories in (False, True):
             rows = np.flatnonzero(is_history == histories)
             if len(rows):
                 with self._truncation(histories, max_length):
-                    groups.append(self._model.encode([texts[row] for row in rows], **options))
-        original_order = np.argsort(np.argsort(is_history, kind="stable"))
-        return np.asarray(np.concatenate(groups or [np.empty((0, 0), np.float32)]), np.float32)[original_order]
+                    encoded = self._model.encode([texts[row] for row in rows], **options)
+                vectors |= zip(rows.tolist(), encoded, strict=True)
+        return np.array([vectors[row] for row in range(len(inputs))], np.float32)
 
     @contextmanager
     def _truncation(self, from_head: bool, max_length: int | None) -> Iterator[None]:
@@ -250,15 +231,13 @@ class FunctionEncoder:
         self._function = function
 
     def encode(self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
-        """Return vectors (inputs, size); truncation is left to the function."""
+        """Return vectors (inputs, size), not truncated."""
         vectors = np.asarray(self._function([_join_turns(item, "\n") for item in inputs]), np.float32)
         if vectors.ndim != 2 or len(vectors) != len(inputs) or not np.isfinite(vectors).all():
             raise ModelError(
                 f"the function returned {vectors.shape} for {len(inputs)} texts: expected finite numbers (texts, size)"
             )
-        if normalise:
-            vectors = normalise_vectors(vectors)
-        return vectors
+        return normalise_vectors(vectors) if normalise else vectors
 
 
 def _join_turns(item: Any, separator: str) -> str:
@@ -275,15 +254,3 @@ def load_sentence_transformer(name: str) -> Any:
         return SentenceTransformer(name)
     except (OSError, ValueError) as error:
         raise ModelError(f"sentence-transformers cannot load {name!r}: {str(error).splitlines()[0]}") from None
-
-
-def _import_function(name: str) -> Any:
-    try:
-        return import_object(name)
-    except ImportError as error:
-        raise ModelError(str(error)) from None
-
-
-def _known_training_data(model: ModelUnderTest) -> TrainingData:
-    unknown = TrainingData(statements=(f"nothing is known of the training data of {short_name(model.name)}",))
-    return model.training_data or unknown

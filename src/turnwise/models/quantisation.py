@@ -1,17 +1,13 @@
 """Static quantisation of an ONNX graph to 8 bits.
 
 The weight of a linear layer has one scale per output, its input one scale and one zero point, which are measured on
-sample texts. So a vector never depends on what else is in the batch, as it would with dynamic quantisation, whose scale
-is that of the whole batch.
-
-A few channels of a transformer's states are tens of times as large as the others, which would then share a handful of
-the 256 levels. As in SmoothQuant (Xiao et al., 2023), an input channel is divided by a factor and its weights are
-multiplied by it, so that the levels are used more evenly.
+sample texts: with dynamic quantisation a vector would depend on what else is in the batch. A few channels of a
+transformer's states are tens of times as large as the others. As in SmoothQuant (Xiao et al., 2023), an input channel
+is divided by a factor and its weights are multiplied by it, so that the 256 levels are used more evenly.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,25 +25,6 @@ from turnwise.core.types import Vectors
 _SMOOTHING = 0.8
 
 _SMALLEST = 1e-5
-
-
-@dataclass(slots=True)
-class _Range:
-    """The range of every channel of a tensor (channels,)."""
-
-    least: Vectors
-    most: Vectors
-
-    @classmethod
-    def of(cls, values: Vectors) -> "_Range":
-        rows = values.reshape(-1, values.shape[-1])
-        return cls(rows.min(0), rows.max(0))
-
-    def include(self, other: "_Range") -> None:
-        self.least, self.most = np.minimum(self.least, other.least), np.maximum(self.most, other.most)
-
-    def largest(self) -> Vectors:
-        return np.maximum(np.maximum(-self.least, self.most), _SMALLEST)
 
 
 def quantise(path: Path, samples: Iterable[Mapping[str, npt.NDArray[np.int64]]]) -> None:
@@ -70,27 +47,32 @@ def quantise(path: Path, samples: Iterable[Mapping[str, npt.NDArray[np.int64]]])
     _quantise_embeddings(graph.model, path)
 
 
-def _measure(model: Any, names: list[str], samples: Iterable[Mapping[str, npt.NDArray[np.int64]]]) -> dict[str, _Range]:
-    """Return the ranges of tensors in a graph."""
+def _measure(
+    model: Any, names: list[str], samples: Iterable[Mapping[str, npt.NDArray[np.int64]]]
+) -> dict[str, list[Vectors]]:
+    """Return the least and the largest value of every channel (channels,) of tensors in a graph."""
     observed = onnx.ModelProto()
     observed.CopyFrom(model)
     del observed.graph.output[:]
     observed.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
     session = onnxruntime.InferenceSession(observed.SerializeToString(), providers=["CPUExecutionProvider"])
-    ranges: dict[str, _Range] = {}
+    ranges: dict[str, list[Vectors]] = {}
     for sample in samples:
         for name, values in zip(names, session.run(names, dict(sample)), strict=True):
-            new = _Range.of(values)
-            ranges.setdefault(name, new).include(new)
+            rows = np.vstack([*ranges.get(name, []), values.reshape(-1, values.shape[-1])])
+            ranges[name] = [rows.min(0), rows.max(0)]
     return ranges
 
 
-def _quantise_layers(graph: ONNXModel, name: str, nodes: list[Any], weights: Mapping[str, Any], limits: _Range) -> None:
-    """Quantise the weights of layers with the same input, and the input."""
+def _quantise_layers(
+    graph: ONNXModel, name: str, nodes: list[Any], weights: Mapping[str, Any], limits: list[Vectors]
+) -> None:
+    """Quantise the weights of layers with the same input, and the input, whose channels have these limits."""
     matrices = {key: numpy_helper.to_array(weight) for key, weight in weights.items()}  # (inputs, outputs) each
     largest_weight = np.max([np.abs(matrix).max(1) for matrix in matrices.values()], 0)
-    factors = limits.largest() ** _SMOOTHING / np.maximum(largest_weight, _SMALLEST) ** (1 - _SMOOTHING)
-    least, most = min(0.0, float((limits.least / factors).min())), max(0.0, float((limits.most / factors).max()))
+    largest = np.maximum(np.maximum(-limits[0], limits[1]), _SMALLEST)
+    factors = largest**_SMOOTHING / np.maximum(largest_weight, _SMALLEST) ** (1 - _SMOOTHING)
+    least, most = min(0.0, float((limits[0] / factors).min())), max(0.0, float((limits[1] / factors).max()))
     scale = max(most - least, _SMALLEST) / 255
     constants = {
         "factors": (1 / factors).astype(np.float32),
@@ -99,17 +81,10 @@ def _quantise_layers(graph: ONNXModel, name: str, nodes: list[Any], weights: Map
     }
     for key, value in constants.items():
         graph.add_initializer(numpy_helper.from_array(np.asarray(value), f"{name}.{key}"))
-    graph.add_nodes(
-        [
-            helper.make_node("Mul", [name, f"{name}.factors"], [f"{name}.smooth"]),
-            helper.make_node(
-                "QuantizeLinear", [f"{name}.smooth", f"{name}.scale", f"{name}.zero"], [f"{name}.quantised"]
-            ),
-            helper.make_node(
-                "DequantizeLinear", [f"{name}.quantised", f"{name}.scale", f"{name}.zero"], [f"{name}.restored"]
-            ),
-        ]
-    )
+    range_of = [f"{name}.scale", f"{name}.zero"]
+    graph.add_node(helper.make_node("Mul", [name, f"{name}.factors"], [f"{name}.smooth"]))
+    graph.add_node(helper.make_node("QuantizeLinear", [f"{name}.smooth", *range_of], [f"{name}.quantised"]))
+    graph.add_node(helper.make_node("DequantizeLinear", [f"{name}.quantised", *range_of], [f"{name}.restored"]))
     for key, matrix in matrices.items():
         smooth = matrix * factors[:, None]
         scales = np.maximum(_largest_sums(smooth), _SMALLEST) / 127

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,19 +24,20 @@ from turnwise.core.files import read_json, write_json, write_tensors
 from turnwise.core.model_names import TURNWISE_RERANKER
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
-from turnwise.corpus.training_data import TrainingData, save_training_data
+from turnwise.corpus.training_data import TrainingData
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.inputs import (
     END_OF_TURN,
     WINDOW,
+    AuxiliaryTask,
     Composer,
     MarkedInput,
     RerankerTask,
+    marked_input,
     selection_input,
     tokenise,
 )
-from turnwise.models.backbone.load import load_backbone
-from turnwise.models.backbone.modules import arrange_weights, choose_device, evaluation_mode
+from turnwise.models.backbone.load import choose_device, evaluation_mode, load_backbone, place
 from turnwise.models.backbone.ragged import Tokens, token_batches
 from turnwise.models.backbone.source import (
     DESCRIPTION_FILE,
@@ -43,13 +45,13 @@ from turnwise.models.backbone.source import (
     load_training_data,
     locate_model,
     write_dense,
+    write_description,
     write_modules,
 )
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.coherence import PositionScores, TurnOrder, out_of_place_scores, placement_scores, predict_orders
 from turnwise.models.identity import digest_model, tokenizer_text
 from turnwise.models.trainable_encoder import default_batch_tokens
-from turnwise.version import __version__
 
 _HEADS_FILE = "heads.safetensors"
 
@@ -93,8 +95,6 @@ class Reranker(nn.Module):
         """Composes the token sequences of this re-ranker."""
         return Composer.of(self.backbone.tokenizer)
 
-    # ---- scoring
-
     def score(self, context: Conversation, candidates: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the probability (candidates,) that each candidate is the next turn of a conversation.
 
@@ -109,11 +109,7 @@ class Reranker(nn.Module):
         batch_tokens: int | None = None,
         progress: Progress = silent,
     ) -> list[npt.NDArray[np.float64]]:
-        """Return what `score` returns for many conversations, each with its own candidates.
-
-        `batch_tokens` are the tokens of one forward pass (None: a default for the device); `progress` reports the
-        number of scored candidates.
-        """
+        """Return what `score` returns for many conversations, each with its own candidates."""
         logits = self.logits("selection", self.build_inputs(queries), batch_tokens=batch_tokens, progress=progress)
         # double precision distinguishes scores near 1
         scores = iter(expit(np.concatenate(logits).astype(np.float64)) if logits else [])
@@ -124,6 +120,16 @@ class Reranker(nn.Module):
         scores = self.score(context, candidates)
         order = np.argsort(-scores, kind="stable")[:top]
         return [RankedCandidate(int(index), candidates[index], float(scores[index])) for index in order]
+
+    def mark_texts(self, task: AuxiliaryTask, queries: Sequence[tuple[Sequence[str], str | None]]) -> list[MarkedInput]:
+        """Return the inputs for turns, each with a target if the task has one."""
+        tokens = self.tokenise([text for turns, target in queries for text in (*turns, target) if text is not None])
+        composer, inputs = self.composer, []
+        for turns, target in queries:
+            target_tokens = None if target is None else tokens[target]
+            turn_tokens = [tokens[text] for text in turns]
+            inputs.append(marked_input(composer, task, turn_tokens, target_tokens, self.max_length))
+        return inputs
 
     def build_inputs(self, queries: Sequence[tuple[Conversation, Sequence[str]]]) -> list[MarkedInput]:
         """Return the input of each candidate of each conversation; every text is tokenised once."""
@@ -153,45 +159,31 @@ class Reranker(nn.Module):
     ) -> list[Vectors]:
         """Return a head's output at the marked positions of each sequence (positions,); see `score_all`."""
         if task not in self.heads:
-            raise ModelError(
-                f"this re-ranker was trained without {task}, and has {', '.join(self.heads)}: train one whose recipe "
-                "has that objective, such as `turnwise train ums`"
-            )
-        outputs = self._run(marked, self.heads[task], batch_tokens, progress)
-        return [values[:, 0] for values in outputs]
+            raise ModelError(f"this re-ranker was trained without {task}: see `turnwise train ums`")
+        return [values[:, 0] for values in self._run(marked, self.heads[task], batch_tokens, progress)]
 
-    def states(
-        self, marked: Sequence[MarkedInput], *, batch_tokens: int | None = None, progress: Progress = silent
-    ) -> list[Vectors]:
+    def states(self, marked: Sequence[MarkedInput]) -> list[Vectors]:
         """Return the states at the marked positions of each sequence (positions, hidden), which heads read."""
-        return self._run(marked, nn.Identity(), batch_tokens, progress)
+        return self._run(marked, nn.Identity(), None, silent)
 
     def _run(
         self, marked: Sequence[MarkedInput], head: nn.Module, batch_tokens: int | None, progress: Progress
     ) -> list[Vectors]:
         """Return the output of a module on the states at the marked positions of each sequence."""
-        budget = batch_tokens or default_batch_tokens(self.backbone)
         lengths = np.array([len(each.tokens) for each in marked], np.int64)
         order = np.argsort(lengths, kind="stable")
         outputs: list[Vectors] = [np.empty((0, 1), np.float32)] * len(marked)
-        with evaluation_mode(self):
-            for start, end in token_batches(lengths[order], budget):
-                rows = order[start:end]
-                for row, values in zip(rows, self._run_batch([marked[row] for row in rows], head), strict=True):
-                    outputs[row] = values
+        with evaluation_mode(self), torch.inference_mode():
+            for start, end in token_batches(lengths[order], batch_tokens or default_batch_tokens(self.backbone)):
+                batch = [marked[row] for row in order[start:end]]
+                stream = TokenStream.of([each.tokens for each in batch], [each.segments for each in batch])
+                places = [first + each.positions for first, each in zip(stream.starts().tolist(), batch, strict=False)]
+                values = head(self.backbone.states_at(stream, np.concatenate(places))).float().cpu().numpy()
+                own = np.split(values, np.cumsum([len(each) for each in places])[:-1])
+                for row, output in zip(order[start:end], own, strict=True):
+                    outputs[row] = output
                 progress("scoring", end, len(marked))
         return outputs
-
-    def _run_batch(self, marked: list[MarkedInput], head: nn.Module) -> list[Vectors]:
-        """Run sequences, sorted by length, in one pass."""
-        stream = TokenStream.of([each.tokens for each in marked], [each.segments for each in marked])
-        starts = stream.starts().numpy()
-        positions = np.concatenate([start + each.positions for start, each in zip(starts[:-1], marked, strict=True)])
-        with torch.inference_mode():
-            values: Vectors = head(self.backbone.states_at(stream, positions)).float().cpu().numpy()
-        return np.split(values, np.cumsum([len(each.positions) for each in marked])[:-1])
-
-    # ---- coherence
 
     def out_of_place(self, dialogue: Conversation) -> PositionScores:
         """Return the probability that each turn of a conversation of two or more turns is out of place."""
@@ -205,23 +197,14 @@ class Reranker(nn.Module):
         """Return the most likely order of two or more turns, whatever the order in which they are given."""
         return predict_orders(self, [dialogue])[0]
 
-    # ---- loading and saving
-
     @classmethod
     def load(cls, name: str | Path, *, device: str | torch.device | None = None) -> "Reranker":
-        """Load a re-ranker: 'turnwise-reranker', a folder that `save` or `turnwise train` wrote, or a Hugging Face id.
-
-        `device` is a GPU if there is one, unless given.
-        """
+        """Load a re-ranker: 'turnwise-reranker', a folder of `save` or `turnwise train`, or a Hugging Face id."""
         folder = locate_model(name)
         if not is_reranker(folder):
-            raise ModelError(
-                f"{name} is not a turnwise re-ranker: train one, for example by `turnwise train ums`, or load "
-                f"'{TURNWISE_RERANKER}'"
-            )
+            raise ModelError(f"{name} is not a turnwise re-ranker: train one, or load '{TURNWISE_RERANKER}'")
         settings = read_json(folder / DESCRIPTION_FILE)
         backbone = load_backbone(folder)
-        backbone.tokenizer.truncation_side = "right"  # 'left' is for a CrossEncoder: an encoder made of this cuts ends
         weights = load_file(folder / _HEADS_FILE)
         heads: dict[RerankerTask, nn.Linear] = {}
         for task in settings["heads"]:
@@ -229,9 +212,7 @@ class Reranker(nn.Module):
             heads[task].load_state_dict({key: weights[f"{task}.{key}"] for key in ("weight", "bias")})
         reranker = cls(backbone, heads, settings["max_length"], settings["window"])
         reranker.training_data = load_training_data(folder)
-        chosen = choose_device(device)
-        arrange_weights(backbone.model, chosen)
-        return reranker.to(chosen).eval()
+        return place(reranker, backbone, choose_device(device))
 
     def save(self, folder: Path | str, card: str | None = None) -> None:
         """Write a sentence-transformers folder, which `CrossEncoder(folder)` and `Reranker.load` both read.
@@ -239,9 +220,7 @@ class Reranker(nn.Module):
         A `CrossEncoder` takes a conversation as one text: see `pair_text`. `card` is the model card, as Markdown.
         """
         if "selection" not in self.heads:
-            raise ModelError(
-                f"a re-ranker without a head for selection cannot be saved: it has {', '.join(self.heads)}"
-            )
+            raise ModelError("a re-ranker without a head for selection cannot be saved")
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.backbone.save_transformer(folder, self.max_length)
@@ -250,28 +229,19 @@ class Reranker(nn.Module):
         if self.backbone.has_segments:
             tokenizer["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
         write_json(folder / "tokenizer_config.json", tokenizer)
-        self._save_modules(folder)
-        save_training_data(self.training_data, folder)
-        heads = {key: value.contiguous() for key, value in self.heads.state_dict().items()}
-        write_tensors(folder / _HEADS_FILE, heads)
-        lengths = {"max_length": self.max_length, "window": self.window}
-        settings = {"turnwise": __version__, "kind": "reranker", "heads": list(self.heads), **lengths}
-        write_json(folder / DESCRIPTION_FILE, settings)
-        if card is not None:
-            (folder / "README.md").write_text(card, encoding="utf-8")
-
-    def _save_modules(self, folder: Path) -> None:
-        """Write the modules of a CrossEncoder: transformer, the first token's state, the head for selection."""
+        # the modules of a CrossEncoder: transformer, the first token's state, the head for selection
         pooling, dense = "sentence_transformer.modules.pooling.Pooling", "base.modules.dense.Dense"
         write_modules(folder, ["base.modules.transformer.Transformer", pooling, dense])
         kind = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.activation.Sigmoid", "prompts": {}}
+        write_json(folder / "config_sentence_transformers.json", kind)
         first_token = {"embedding_dimension": self.backbone.hidden, "pooling_mode": "cls"}
         write_json(folder / "1_Pooling" / "config.json", first_token)
         names = {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
-        head = self.heads["selection"]
-        assert isinstance(head, nn.Linear)
-        write_dense(folder / "2_Dense", head, "linear.Identity", **names)
-        write_json(folder / "config_sentence_transformers.json", kind)
+        write_dense(folder / "2_Dense", cast("nn.Linear", self.heads["selection"]), "linear.Identity", **names)
+        heads = {key: value.contiguous() for key, value in self.heads.state_dict().items()}
+        write_tensors(folder / _HEADS_FILE, heads)
+        settings = {"kind": "reranker", "heads": list(self.heads), "max_length": self.max_length, "window": self.window}
+        write_description(folder, settings, self.training_data, card)
 
 
 def pair_text(context: Conversation, candidate: str) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import nn
@@ -14,14 +15,12 @@ from turnwise.core.errors import ModelError
 from turnwise.core.files import write_json
 from turnwise.core.types import Vectors
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.inputs import AnyTokenizer, TurnStyle
-from turnwise.models.backbone.load import load_backbone
-from turnwise.models.backbone.modules import PoolerLayer, arrange_weights, choose_device, evaluation_mode, pool
+from turnwise.models.backbone.inputs import TurnStyle
+from turnwise.models.backbone.load import choose_device, evaluation_mode, load_backbone, place
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import Pooling, write_dense, write_modules
-from turnwise.models.backbone.stream import TokenStream
-from turnwise.models.encoder import Architecture, Encoder
-from turnwise.models.encoder_config import EncoderConfig
+from turnwise.models.backbone.stream import PoolerLayer, TokenStream, pool
+from turnwise.models.encoder import Architecture, Encoder, EncoderConfig
 from turnwise.models.identity import digest_model, vocabulary_text
 
 #: Tokens of one forward pass on a CPU, and at most on a GPU, where its states take an eighth of the memory.
@@ -46,19 +45,10 @@ class TrainableEncoder(Encoder, nn.Module):
     ):
         nn.Module.__init__(self)
         longest = min(max_length or backbone.max_length, backbone.max_length)
-        Encoder.__init__(self, pooling, longest, normalise, style)
+        settings = EncoderConfig(pooling=pooling, normalise=normalise, style=style)
+        Encoder.__init__(self, backbone.tokenizer, backbone.hidden, longest, settings)
         self.backbone = backbone
         self.pooler = PoolerLayer(backbone.hidden) if pooling == "cls-mlp" else None
-
-    @property
-    def hidden(self) -> int:
-        """The size of a vector."""
-        return self.backbone.hidden
-
-    @property
-    def tokenizer(self) -> AnyTokenizer:
-        """The tokenizer."""
-        return self.backbone.tokenizer
 
     @property
     def device(self) -> str:
@@ -70,20 +60,14 @@ class TrainableEncoder(Encoder, nn.Module):
         """The type, layers and hidden units of the backbone."""
         return self.backbone.architecture
 
-    def configuration(self) -> str:
-        """Return the configuration of the backbone, for fingerprints."""
-        return self.backbone.configuration()
-
-    def digest(self, *texts: str) -> str:
-        """Return a hash of all weights and of texts."""
-        return digest_model(self, *texts)
+    def digest(self, settings: str, *texts: str) -> str:
+        """Return a hash of all weights, of settings, the backbone's configuration, and texts."""
+        return digest_model(self, settings, self.backbone.configuration(), *texts)
 
     def weights_fingerprint(self) -> str:
         """Return a hash of weights and vocabulary; see `Encoder`."""
         weights = digest_model(self.backbone, self.architecture[0], vocabulary_text(self.tokenizer))
         return digest_model(None, weights, digest_model(self.pooler))
-
-    # ---- encoding
 
     def forward(self, stream: TokenStream) -> torch.Tensor:
         """Return vectors (sequences, hidden) in input order."""
@@ -95,15 +79,13 @@ class TrainableEncoder(Encoder, nn.Module):
         return evaluation_mode(self)
 
     def _encode_batch(self, batch: RaggedTokens) -> Vectors:
-        vectors: Vectors = self._compute(batch).cpu().numpy()
-        return vectors
+        return np.asarray(self._compute(batch).cpu())
 
     def _compute(self, batch: RaggedTokens) -> torch.Tensor:
         """Return vectors (sequences, hidden) on the device, in 32 bits."""
         device, dtype = self.backbone.device.type, getattr(torch, self.precision)
         with torch.inference_mode(), torch.autocast(device, dtype, enabled=self.precision != "float32"):
-            vectors: torch.Tensor = self(TokenStream.of(batch)).float()
-        return vectors
+            return torch.as_tensor(self(TokenStream.of(batch)).float())
 
     def _encode_batches(self, batches: Iterable[RaggedTokens], normalise: bool) -> Iterator[Vectors]:
         if self.backbone.device.type != "cuda":
@@ -128,34 +110,24 @@ class TrainableEncoder(Encoder, nn.Module):
     def _batch_tokens(self) -> int:
         return default_batch_tokens(self.backbone)
 
-    # ---- loading and saving
-
     @classmethod
     def from_folder(
-        cls,
-        folder: Path,
-        config: EncoderConfig,
-        device: str | torch.device | None,
-        pooling: Pooling | None,
+        cls, folder: Path, config: EncoderConfig, device: str | torch.device | None, pooling: Pooling | None
     ) -> "TrainableEncoder":
         """Load the transformer and its pooling."""
         chosen = choose_device(device)
         backbone = load_backbone(folder / config.path)
-        arrange_weights(backbone.model, chosen)
         encoder = cls(backbone, pooling or config.pooling, config.max_length, config.normalise, config.style)
         if encoder.pooler is not None and config.dense:
             weights = load_file(folder / config.dense / "model.safetensors")
             state = {key.removeprefix("linear."): value for key, value in weights.items()}
             encoder.pooler.linear.load_state_dict(state)
-        return encoder.to(chosen).eval()
+        return place(encoder, backbone, chosen)
 
     def save(self, folder: Path | str, card: str | None = None) -> None:
         """Write a sentence-transformers folder, which `SentenceTransformer(folder)` and `Encoder.load` both read."""
         if self.pooling == "first-last":
-            raise ModelError(
-                "an encoder with 'first-last' pooling cannot be saved: sentence-transformers has no such pooling; "
-                "save it with another one, and choose 'first-last' when you load it"
-            )
+            raise ModelError("'first-last' pooling cannot be saved, only chosen at loading: save another pooling")
         super().save(folder, card)
 
     def _save_model(self, folder: Path) -> dict[str, Any]:
@@ -175,16 +147,13 @@ class TrainableEncoder(Encoder, nn.Module):
 def _wait(copy: torch.Tensor, copied: torch.cuda.Event) -> Vectors:
     """Return a copy on the host when it is complete."""
     copied.synchronize()
-    vectors: Vectors = copy.numpy()
-    return vectors
+    return np.asarray(copy)
 
 
 def default_batch_tokens(backbone: Backbone) -> int:
     """Return how many tokens one forward pass has by default."""
-    if backbone.device.type == "cpu":
-        return _CPU_TOKENS
     if backbone.device.type != "cuda":
-        return _GPU_TOKENS // 4
+        return _CPU_TOKENS
     memory = torch.cuda.get_device_properties(backbone.device).total_memory
     bytes_per_token = 3 * 4 * 4 * backbone.hidden  # three times the states between a layer's two products
     return max(_CPU_TOKENS, min(_GPU_TOKENS, memory // 8 // bytes_per_token))

@@ -6,7 +6,7 @@ A folder belongs to one encoder: name it after the encoder's fingerprint (`turnw
 import hashlib
 import secrets
 import shutil
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,6 @@ from turnwise.models.identity import EncoderId
 
 #: Inputs encoded between two writes on a CPU: what an interruption can cost.
 PORTION = 4_096
-
-_GPU_FACTOR = 16
 
 
 class VectorCache:
@@ -47,10 +45,10 @@ class VectorCache:
         self._load()
         described = self._encoder if isinstance(self._encoder, DescribedEncoder) else None
         texts_only = described is not None and described.reads_texts_only
-        keys = [_key(_texts(item) if texts_only else item, max_length) for item in inputs]
+        keys = [_key(_as_text(item) if texts_only else item, max_length) for item in inputs]
         new = {key: item for key, item in zip(keys, inputs, strict=True) if key not in self._index}
         # inputs of similar length together: an encoder wastes less on an even batch
-        new_keys = sorted(new, key=lambda key: _length(new[key]))
+        new_keys = sorted(new, key=lambda key: sum(map(len, _texts(new[key]))))
         size = scale_to_device(PORTION, self._encoder)
         for first in range(0, len(new_keys), size):
             portion = new_keys[first : first + size]
@@ -70,8 +68,6 @@ class VectorCache:
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
     ) -> Vectors:
         """Return vectors (inputs, size), memory-mapped; a list that was encoded before is read from the folder."""
-        if self._folder is None:
-            raise ValueError("encode_chunk needs a folder")
         path = self._chunk_path(inputs, normalise, max_length)
         if not path.is_file():
             vectors = encode_distinct(self._encoder, inputs, normalise=normalise, max_length=max_length)
@@ -83,7 +79,7 @@ class VectorCache:
         self, inputs: Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
     ) -> bool:
         """Return whether `encode_chunk` with these arguments would encode nothing."""
-        return self._folder is not None and self._chunk_path(inputs, normalise, max_length).is_file()
+        return self._chunk_path(inputs, normalise, max_length).is_file()
 
     def clear(self) -> None:
         """Forget all vectors, and remove the folder."""
@@ -138,7 +134,7 @@ def encode_unique(
     encoder: SupportsEncode, inputs: Sequence[Any], max_length: int | None = None, *, normalise: bool | None = True
 ) -> tuple[Vectors, npt.NDArray[np.int64]]:
     """Encode each distinct input once; return the vectors (distinct, size) and the row of each input (inputs,)."""
-    keys = [item if isinstance(item, str) else tuple(map(_turn_key, item)) for item in inputs]
+    keys = [_key(item, None) for item in inputs]
     distinct = dict(zip(keys, inputs, strict=True))
     row_of = {key: row for row, key in enumerate(distinct)}
     vectors = encoder.encode(list(distinct.values()), normalise=normalise, max_length=max_length)
@@ -153,23 +149,20 @@ def encode_distinct(
     return vectors if len(vectors) == len(inputs) else vectors[rows]
 
 
-def _turn_key(turn: Any) -> Hashable:
-    """Return what makes the vectors of two turns differ: the texts, the speakers and the slots."""
-    return (turn.speaker, turn.text, tuple(turn.slots)) if isinstance(turn, Turn) else turn
+def _texts(item: Any) -> list[str]:
+    return [item] if isinstance(item, str) else [turn.text if isinstance(turn, Turn) else turn for turn in item]
 
 
-def _texts(item: Any) -> Any:
+def _as_text(item: Any) -> str | list[str]:
     """Return the texts of an input; a single one as a text."""
-    if isinstance(item, str):
-        return item
-    texts = [turn.text if isinstance(turn, Turn) else turn for turn in item]
+    texts = _texts(item)
     return texts[0] if len(texts) == 1 else texts
 
 
 def scale_to_device(inputs: int, encoder: SupportsEncode) -> int:
     """Return how many inputs to encode at a time: more on a GPU, which has nothing to do between two calls."""
     on_gpu = isinstance(encoder, DescribedEncoder) and encoder.device.startswith("cuda")
-    return inputs * _GPU_FACTOR if on_gpu else inputs
+    return inputs * 16 if on_gpu else inputs
 
 
 def _key(item: Any, max_length: int | None) -> bytes:
@@ -184,9 +177,3 @@ def _key(item: Any, max_length: int | None) -> bytes:
         if isinstance(turn, Turn) and turn.slots:
             digest.update(f"slots\0{[(slot.name, slot.start, slot.end) for slot in turn.slots]}\0".encode())
     return digest.digest()
-
-
-def _length(item: Any) -> int:
-    if isinstance(item, str):
-        return len(item)
-    return sum(len(turn.text if isinstance(turn, Turn) else turn) for turn in item)

@@ -24,9 +24,9 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.validation import NonNegative, NonNegativeInt, Positive
 from turnwise.corpus.slots.templates import SLOT, non_overlapping_slots, require_named_splits, template_text
 from turnwise.corpus.storage.corpus import Corpus
-from turnwise.models.backbone.modules import PoolerLayer
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import COMPRESSION
+from turnwise.models.backbone.stream import PoolerLayer
 from turnwise.models.compression import Compression
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.losses import nt_xent

@@ -23,7 +23,6 @@ from turnwise.evaluation.tasks.compression import MixedEncoder
 from turnwise.evaluation.tasks.intents import MAX_LENGTH
 from turnwise.evaluation.tasks.responses import MAX_LENGTH as RESPONSE_MAX_LENGTH
 from turnwise.models.backbone.inputs import MARKS, AuxiliaryTask
-from turnwise.models.coherence import mark_texts
 from turnwise.models.loading import ModelUnderTest
 from turnwise.models.reranker import Reranker
 from turnwise.models.vector_cache import encode_distinct
@@ -234,7 +233,7 @@ def mark_map(reranker: Reranker, data: CandidateData, task: AuxiliaryTask, model
             queries.append((each.without_removed, each.turns[each.removed], each.removed))
         else:
             queries.append((each.shuffled, each.turns[-1], each.shuffled.index(each.turns[-2])))
-    inputs = mark_texts(reranker, task, [(turns, target) for turns, target, _ in queries])
+    inputs = reranker.mark_texts(task, [(turns, target) for turns, target, _ in queries])
     flags = [np.arange(len(each.positions)) == mark for each, (*_, mark) in zip(inputs, queries, strict=True)]
     _check_size(sum(map(len, flags)), data.name, "marks")
     correct, points = np.concatenate(flags), np.array(_tsne(np.concatenate(reranker.states(inputs))))

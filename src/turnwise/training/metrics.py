@@ -12,7 +12,7 @@ import torch
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.plots import line_chart
 from turnwise.corpus.storage.corpus import Corpus
-from turnwise.models.model_card import model_card_header
+from turnwise.models.backbone.source import model_card_header
 from turnwise.objectives.objective import Metrics, PreparedBatch
 from turnwise.training.recipe import Recipe
 from turnwise.training.tokens import TokenTable

@@ -12,7 +12,7 @@ from turnwise.evaluation.metrics import Outcome, lower_is_better
 from turnwise.evaluation.reporting.report import escape_markdown, render_markdown, render_table
 from turnwise.evaluation.results import Results
 from turnwise.evaluation.tables import decimals_for, format_difference, format_number, measured_cells, sample_sizes
-from turnwise.models.model_card import short_name
+from turnwise.models.backbone.source import short_name
 
 
 def lines_of(text: str) -> list[list[str]]:

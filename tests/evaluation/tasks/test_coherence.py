@@ -58,10 +58,8 @@ class Reader:
         self.heads = heads
         self._ids: dict[str, int] = {}
 
-    @property
-    def composer(self) -> Composer:
-        around = np.array([5], np.int32)
-        return Composer(around, around, around, around, {}, -1, 10**6, _SPECIAL)
+    composer = Composer(*[np.array([5], np.int32)] * 4, {}, -1, 10**6, _SPECIAL)
+    mark_texts = Reranker.mark_texts
 
     def tokenise(self, texts: Sequence[str]) -> dict[str, Tokens]:
         return {text: np.array([self._ids.setdefault(text, 10 + len(self._ids))], np.int32) for text in texts}

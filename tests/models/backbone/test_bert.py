@@ -73,7 +73,7 @@ def test_packaged_models_equal_transformers(name: str, package: str, precision: 
     ours = Encoder.load(name, device="cpu", precision=precision)
     assert isinstance(ours, TrainableEncoder) and isinstance(ours.backbone, BertBackbone)
     theirs = TrainableEncoder(by_transformers(locate_model(name)), "mean", ours.max_length, normalise=True).eval()
-    theirs.set_precision(precision)
+    theirs.precision = precision
     expect_equal(ours, theirs)
 
 

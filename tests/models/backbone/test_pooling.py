@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.helpers.families import sequences
-from turnwise.models.backbone.modules import PoolerLayer, pool
 from turnwise.models.backbone.source import Pooling
-from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.backbone.stream import PoolerLayer, TokenStream, pool
 
 PLAIN: dict[Pooling, Callable[[torch.Tensor], torch.Tensor]] = {
     "mean": lambda states: states.mean(0),

@@ -10,7 +10,7 @@ from turnwise.evaluation import tables as formatting
 from turnwise.evaluation.metrics import MetricRow
 from turnwise.evaluation.results import Results, describe_seen, evaluation_environment, write_results
 from turnwise.evaluation.tables import MeasuredCell, ResultTable
-from turnwise.models.model_card import short_name
+from turnwise.models.backbone.source import short_name
 
 #: Tables with more columns are printed in landscape format.
 _MAX_PORTRAIT_COLUMNS = 8

@@ -169,6 +169,6 @@ def _load_compression(
         description = Store(detector).manifest.get("detector")
         if description is None:
             raise ModelError(f"{detector} was not made by `turnwise corpus detect`: it has no detector")
-        compression.detector = detector_from_json(description)
+        compression.detector = detector_from_json(description).to_json()
     compression.set(template_weight=template_weight, source=source)
     return compression

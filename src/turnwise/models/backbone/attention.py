@@ -1,7 +1,7 @@
-"""Attention over a flat stream of tokens.
+"""Attention within each sequence of a flat stream of tokens.
 
-The models of transformers call an attention function by name and pass keyword arguments through to it. This one
-receives the stream's shape and attends within each sequence. Three implementations compute the same:
+Three implementations compute the same:
+
 
 - **by length**: sequences of equal length are neighbours in the stream, so each group is a rectangle without padding;
   one call of PyTorch's attention per group. Works everywhere, and with dropout on the attention weights.
@@ -42,9 +42,7 @@ class StreamShape:
     tile_size: int = 0
 
     @classmethod
-    def of(
-        cls, stream: TokenStream, device: torch.device, *, varlen: bool = False, tiled: bool = False
-    ) -> "StreamShape":
+    def of(cls, stream: TokenStream, device: torch.device, varlen: bool = False, tiled: bool = False) -> "StreamShape":
         """Return the shape of a stream, with the tensors that the enabled kernels need on the device."""
         longest = int(stream.lengths[-1])
         tile_size = smallest_tile(longest) if tiled else None
@@ -124,10 +122,7 @@ def attention_at(
     scaling: float,
     dropout: float,
 ) -> Tensor:
-    """Attend from a few tokens to all tokens of their own sequence; (tokens, heads, size) in, one row per query out.
-
-    Queries are in stream order; `counts` is the number of queries of each sequence (sequences,).
-    """
+    """Attend from `counts` tokens of each sequence to all its tokens; (tokens, heads, size) in, a row per query out."""
     if shape.starts is not None:
         starts = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)])).to(query.device, torch.int32)
         return _varlen((query, key, value), starts, int(counts.max()), shape, scale=scaling, window_size=(-1, -1))
@@ -158,16 +153,13 @@ def _varlen(
     from torch.nn.attention.varlen import varlen_attn
 
     assert shape.starts is not None
-    attended = varlen_attn(*states, query_starts, shape.starts, most_queries, shape.longest, **settings)
-    assert isinstance(attended, Tensor)
-    return attended
+    return torch.as_tensor(varlen_attn(*states, query_starts, shape.starts, most_queries, shape.longest, **settings))
 
 
 def _rectangle(states: Tensor, group: LengthGroup) -> Tensor:
     """(1, heads, tokens, size) → the group's (count, heads, length, size), without a copy."""
     tokens = states[0, :, group.start : group.end]
-    rectangle: Tensor = tokens.unflatten(1, (group.count, group.length)).transpose(0, 1)
-    return rectangle
+    return torch.as_tensor(tokens.unflatten(1, (group.count, group.length)).transpose(0, 1))
 
 
 def _window_mask(length: int, window: int | None, device: torch.device, causal: bool) -> Tensor | None:

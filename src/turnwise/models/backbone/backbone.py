@@ -1,8 +1,4 @@
-"""The backbone: a transformer that runs over a stream of tokens and returns their states in stream order.
-
-`BertBackbone` (`bert`) is turnwise's own BERT, `TransformersBackbone` any other model of transformers; `load_backbone`
-(`load`) chooses by the configuration in the model's folder.
-"""
+"""The backbone: a transformer that runs over a stream of tokens and returns their states in stream order."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -16,17 +12,10 @@ from torch import Tensor, nn
 
 from turnwise.core.errors import ModelError
 from turnwise.core.files import write_json
-from turnwise.models.backbone.attention import (
-    HEAD_SIZES,
-    TILE_SIZES,
-    TRITON,
-    StreamShape,
-    attention_at,
-)
+from turnwise.models.backbone.attention import HEAD_SIZES, TILE_SIZES, TRITON, StreamShape, attention_at
 from turnwise.models.backbone.graphs import PaddedStream, StreamGraphs
 from turnwise.models.backbone.inputs import AnyTokenizer
-from turnwise.models.backbone.modules import Layers
-from turnwise.models.backbone.stream import TokenStream, to_device
+from turnwise.models.backbone.stream import Layers, TokenStream, to_device
 
 #: Families whose code runs over a flat stream, and their first position (None: the one after the padding id).
 UNPADDED_FAMILIES: dict[str, int | None] = {
@@ -49,13 +38,9 @@ _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn
 
 
 class Backbone(nn.Module, ABC):
-    """A transformer and its tokenizer.
+    """A transformer, its tokenizer, and its configuration, with the attributes of transformers' configurations.
 
-    Attributes:
-        model: the network.
-        tokenizer: the tokenizer.
-        config: the configuration, with the attributes of transformers' configurations.
-        unpadded: whether the network runs over a stream, or else over padded buckets of similar length.
+    Unless it is `unpadded` and runs over a stream, it runs over padded buckets of similar length.
     """
 
     def __init__(self, model: nn.Module, tokenizer: AnyTokenizer, config: Any, *, unpadded: bool):
@@ -65,15 +50,9 @@ class Backbone(nn.Module, ABC):
         self.config = config
         self.unpadded = unpadded
 
-    # ---- what the kinds of backbones have of their own
-
     @abstractmethod
     def configuration(self) -> str:
-        """Return the configuration as JSON, for fingerprints."""
-
-    @abstractmethod
-    def save_configuration(self, folder: Path) -> None:
-        """Write `config.json`."""
+        """Return the configuration as JSON, for fingerprints and `config.json`."""
 
     @abstractmethod
     def token_embeddings(self) -> nn.Module:
@@ -90,11 +69,6 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def _run_model(self, model: Any, layers: Layers, **inputs: Any) -> Tensor:
         """Return the states (rows, tokens, hidden) that the network, or its compiled form, computes."""
-
-    def use_plain_attention(self) -> None:
-        """Compute the attention of padded rows by plain matrix products, which every ONNX runtime supports."""
-
-    # ---- sizes and settings
 
     @property
     def hidden(self) -> int:
@@ -113,19 +87,15 @@ class Backbone(nn.Module, ABC):
 
     def layer_list(self) -> nn.ModuleList:
         """Return the transformer layers, the lowest first."""
-        for module in self.model.modules():
-            if isinstance(module, nn.ModuleList) and len(module) == self.config.num_hidden_layers:
-                return module
-        raise ModelError(f"cannot find the transformer layers of {self.config.model_type}")
+        lists = (module for module in self.model.modules() if isinstance(module, nn.ModuleList))
+        return next(layers for layers in lists if len(layers) == self.config.num_hidden_layers)
 
     def keep_layers(self, count: int) -> None:
         """Remove all transformer layers except the lowest `count`."""
-        layers = self.layer_list()
-        if not 1 <= count <= len(layers):
-            raise ModelError(
-                f"layers={count}: {self.config.model_type} has {len(layers)} here, keep 1 to {len(layers)}"
-            )
-        del layers[count:]
+        most = self.layers
+        if not 1 <= count <= most:
+            raise ModelError(f"layers={count}: {self.config.model_type} has {most} here, keep 1 to {most}")
+        del self.layer_list()[count:]
         self.config.num_hidden_layers = count
         if getattr(self.config, "layer_types", None):  # ModernBERT: one name per layer
             self.config.layer_types = self.config.layer_types[:count]
@@ -137,11 +107,13 @@ class Backbone(nn.Module, ABC):
 
     def set_dropout(self, hidden: float | None, attention: float | None) -> None:
         """Set the dropout on hidden states, on attention weights, or both; None leaves it unchanged."""
+        on_attention = ["attention.self.dropout", "attention.attn.dropout", "attn_dropout"]
+        if self.config.model_type != "mpnet":  # which has it after the attention
+            on_attention.append("attention.dropout")
         for path, module in self.model.named_modules():
             if isinstance(module, nn.Dropout):
-                value = attention if self._drops_attention(path) else hidden
-                if value is not None:
-                    module.p = value
+                value = attention if path.endswith(tuple(on_attention)) else hidden
+                module.p = module.p if value is None else value
                 continue
             # T5, ModernBERT and others pass a number to the attention function instead
             is_attention = type(module).__name__.endswith("Attention")
@@ -152,11 +124,6 @@ class Backbone(nn.Module, ABC):
             for name in names:
                 if value is not None and hasattr(self.config, name):
                     setattr(self.config, name, value)
-
-    def _drops_attention(self, path: str) -> bool:
-        if path.endswith("attention.dropout"):
-            return bool(self.config.model_type != "mpnet")  # which has it after the attention
-        return path.endswith(("attention.self.dropout", "attention.attn.dropout", "attn_dropout"))
 
     @property
     def attention_dropout(self) -> float:
@@ -185,6 +152,10 @@ class Backbone(nn.Module, ABC):
         device: torch.device = next(self.model.parameters()).device
         return device
 
+    def save_configuration(self, folder: Path) -> None:
+        """Write `config.json`."""
+        (folder / "config.json").write_text(self.configuration(), encoding="utf-8")
+
     def save_transformer(self, folder: Path, max_length: int) -> None:
         """Write the model, the tokenizer and the maximum length, as sentence-transformers reads them."""
         self._save_model(folder)
@@ -192,10 +163,9 @@ class Backbone(nn.Module, ABC):
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
 
     def compile(self, **settings: Any) -> None:
-        """Compile the model for training, at the first step; on a GPU, for streams that the tile kernel accepts.
+        """Compile the model for training, as one graph for any number of tokens, with settings of `torch.compile`.
 
-        It is compiled as one graph, for any number of tokens. Other streams, and everything outside training, run
-        uncompiled. `settings` are passed to `torch.compile`.
+        Streams that the tile kernel does not accept, and everything outside training, run uncompiled.
         """
         if not self.unpadded:
             raise ModelError(f"{self.config.model_type} runs in buckets, which cannot be compiled: set compile=false")
@@ -203,15 +173,12 @@ class Backbone(nn.Module, ABC):
         self.__dict__["_compiled"] = torch.compile(self.model, **{"dynamic": True, "fullgraph": True, **settings})
 
     def use_graphs(self, *, training: bool = True) -> None:
-        """Pad streams to a few sizes and replay those that occur again as CUDA graphs (`graphs`).
+        """Pad streams to a few sizes and replay those that occur again as CUDA graphs, in training or outside it.
 
-        Applies to streams in the host's memory, and in training mode, or else outside it. Sequences that are too long
-        for the tile kernel run separately. Call it after the model has moved to its device, and after `compile`.
+        Applies to streams in the host's memory. Call it after the model has moved to its device, and after `compile`.
         """
         if not self.unpadded:
-            raise ModelError(
-                f"{self.config.model_type} runs in buckets, which CUDA graphs cannot replay: set cuda_graphs=false"
-            )
+            raise ModelError(f"{self.config.model_type} runs in buckets, not in CUDA graphs: set cuda_graphs=false")
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad] if training else []
         # in __dict__, like the compiled model
         self.__dict__["_graphs"] = (StreamGraphs(self._run_padded, trained, self.device), training)
@@ -241,10 +208,9 @@ class Backbone(nn.Module, ABC):
             return self._run_stream(stream, layers, graphs)
         # a sequence that is too long for the tile kernel must not keep the others from it
         short, long = stream.split(TILE_SIZES[-1])
-        pieces = [] if short is None else [self._run_stream(short, layers, graphs)]
-        if long is not None:
-            pieces.append(self._run_stream(long, layers))
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        if short is None or long is None:
+            return self._run_stream(stream, layers, None if short is None else graphs)
+        return torch.cat([self._run_stream(short, layers, graphs), self._run_stream(long, layers)])
 
     def states_at(self, stream: TokenStream, positions: npt.NDArray[np.int64]) -> Tensor:
         """Return the states (positions, hidden) at ascending positions, cheaper than `forward` for BERT-like layers."""
@@ -253,8 +219,7 @@ class Backbone(nn.Module, ABC):
         if not self.unpadded or config.model_type not in BERT_LIKE or config.is_decoder:
             return torch.as_tensor(self(stream)[rows])
         counts = np.diff(np.searchsorted(positions, stream.starts().numpy()))
-        stream = stream.to(self.device)
-        inputs, shape = self._flatten(stream)
+        inputs, shape = self._flatten(stream.to(self.device))
         states = self.embeddings()(**inputs)
         project = getattr(self.model, "embeddings_project", None)  # ELECTRA with embeddings smaller than states
         if project is not None:
@@ -267,10 +232,7 @@ class Backbone(nn.Module, ABC):
     def padded_states(
         self, ids: Tensor, mask: Tensor, segments: Tensor | None = None, layers: Layers = "last"
     ) -> Tensor:
-        """Return token states (rows, length, hidden) of right-padded rows, by the attention of transformers.
-
-        Token ids, mask (1 for a token, 0 for padding) and segment ids have the shape (rows, length).
-        """
+        """Return token states (rows, length, hidden) of right-padded rows; all inputs are (rows, length)."""
         positions = {}
         if self.config.model_type in UNPADDED_FAMILIES:
             # explicit: RoBERTa's own code would take a padding token in a text for the end of the text
@@ -288,13 +250,11 @@ class Backbone(nn.Module, ABC):
     def _run_stream(self, stream: TokenStream, layers: Layers, graphs: StreamGraphs | None = None) -> Tensor:
         """Run a stream unpadded, or padded by graphs."""
         if graphs is None:
-            inputs, shape = self._flatten(stream.to(self.device))
-            return self._run(inputs, shape, layers)
+            return self._run(*self._flatten(stream.to(self.device)), layers)
         first, padding_id = self._first_position, getattr(self.config, "pad_token_id", None) or 0
         return graphs(PaddedStream.of(stream, first_position=first, padding_id=padding_id, tiled=self._use_tiles()))
 
     def _run_padded(self, numbers: Tensor, padded: PaddedStream) -> Tensor:
-        """Return the states of a padded stream from its array on the device."""
         ids, positions, segments, shape = padded.unpack(numbers)
         return self._run({"input_ids": ids, "position_ids": positions, **self._segments(segments, ids)}, shape)
 
@@ -319,14 +279,11 @@ class Backbone(nn.Module, ABC):
         return self.device.type == "cuda" and TRITON and size in HEAD_SIZES
 
     def _use_varlen(self) -> bool:
-        """Return whether the varlen kernel applies: half precision on CUDA, and no dropout on attention weights."""
+        """Whether the varlen kernel applies: half precision on CUDA, and no dropout on attention weights."""
         if self.device.type != "cuda":
             return False
-        half = torch.is_autocast_enabled("cuda") or self.token_embeddings().weight.dtype in (
-            torch.bfloat16,
-            torch.float16,
-        )
-        return half and not (self.training and self.attention_dropout > 0)
+        half = self.token_embeddings().weight.dtype in (torch.bfloat16, torch.float16)
+        return (half or torch.is_autocast_enabled("cuda")) and not (self.training and self.attention_dropout > 0)
 
     def _buckets(self, stream: TokenStream, layers: Layers) -> Tensor:
         starts = stream.starts().tolist()
@@ -363,26 +320,16 @@ def check_weights(name: str, missing: Sequence[str]) -> None:
 def _last_layer_at(
     layer: Any, states: Tensor, positions: Tensor, counts: npt.NDArray[np.int64], shape: StreamShape
 ) -> Tensor:
-    """Return the output (positions, hidden) of a BERT-like last layer at a few positions.
+    """Return the output (positions, hidden) of a BERT-like last layer at `counts` positions of each sequence.
 
     Keys and values are computed for every token. Queries, attention output and the feed-forward part, five sixths of
-    the layer's work, are computed for these positions only. `states` is the output of the layer below (tokens, hidden),
-    `counts` the number of positions in each sequence (sequences,).
+    the layer's work, are computed for these positions only. `states` is the output of the layer below (tokens, hidden).
     """
-    attention = layer.attention.self
-
-    def split_heads(rows: Tensor) -> Tensor:
-        return rows.view(len(rows), attention.num_attention_heads, attention.attention_head_size)
-
-    selected = states[positions]
-    attended = attention_at(
-        split_heads(attention.query(selected)),
-        split_heads(attention.key(states)),
-        split_heads(attention.value(states)),
-        counts,
-        shape,
-        scaling=attention.scaling,
-        dropout=attention.dropout.p if attention.training else 0.0,
-    )
+    attention, selected = layer.attention.self, states[positions]
+    projected = (attention.query(selected), attention.key(states), attention.value(states))
+    heads = (attention.num_attention_heads, attention.attention_head_size)
+    query, key, value = (rows.unflatten(1, heads) for rows in projected)
+    dropout = attention.dropout.p if attention.training else 0.0
+    attended = attention_at(query, key, value, counts, shape, scaling=attention.scaling, dropout=dropout)
     output: Tensor = layer.feed_forward_chunk(layer.attention.output(attended.flatten(1), selected))
     return output

@@ -20,31 +20,29 @@ from torch.nn.functional import gelu
 from turnwise.core.files import read_json, write_tensors
 from turnwise.models.backbone.attention import StreamShape, unpadded_attention
 from turnwise.models.backbone.backbone import Backbone, check_weights
-from turnwise.models.backbone.modules import Layers
+from turnwise.models.backbone.stream import Layers
 from turnwise.models.backbone.tokenizer import BERT_TOKENS, TOKENIZER_FILE, FastTokenizer
 
 #: The settings of a configuration, with the values that transformers gives to those that are missing.
 _DEFAULTS: dict[str, Any] = {
-    "add_cross_attention": False,
-    "attention_probs_dropout_prob": 0.1,
-    "bos_token_id": None,
-    "classifier_dropout": None,
-    "eos_token_id": None,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
     "hidden_size": 768,
-    "initializer_range": 0.02,
     "intermediate_size": 3072,
-    "is_decoder": False,
-    "layer_norm_eps": 1e-12,
-    "max_position_embeddings": 512,
     "num_attention_heads": 12,
     "num_hidden_layers": 12,
-    "pad_token_id": 0,
-    "tie_word_embeddings": True,
-    "type_vocab_size": 2,
-    "use_cache": True,
     "vocab_size": 30522,
+    "type_vocab_size": 2,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "layer_norm_eps": 1e-12,
+    "initializer_range": 0.02,
+    "tie_word_embeddings": True,
+    "use_cache": True,
+    "is_decoder": False,
+    "add_cross_attention": False,
+    **dict.fromkeys(("bos_token_id", "eos_token_id", "classifier_dropout")),
 }
 
 #: Settings that are supported with one value only; `transformers_backbone` runs the others.
@@ -56,13 +54,7 @@ _SUPPORTED = {
     "quantization_config": None,
 }
 
-#: Keys that transformers does not write again.
-_FORMER_KEYS = ("_name_or_path", "torch_dtype")
-
 _CONFIG_FILE, _WEIGHTS_FILE = "config.json", "model.safetensors"
-
-#: The variance of the embeddings of new tokens, as a fraction of that of the others.
-_NEW_TOKEN_VARIANCE = 1e-9
 
 
 class BertBackbone(Backbone):
@@ -71,16 +63,18 @@ class BertBackbone(Backbone):
     tokenizer: FastTokenizer
 
     def __init__(self, config: dict[str, Any], weights: dict[str, Tensor], tokenizer: FastTokenizer, name: str = ""):
-        """Build the network that a configuration describes, with the weights of a checkpoint; `name` is for messages.
-
-        A pooler is not used, and often missing: then it is zero.
-        """
+        """Build the network of a configuration, with the weights of a checkpoint; `name` is for messages."""
         values = {**_DEFAULTS, **config, "dtype": "float32", "transformers_version": version("transformers")}
-        settings = SimpleNamespace(**{key: value for key, value in values.items() if key not in _FORMER_KEYS})
+        for key in ("_name_or_path", "torch_dtype"):  # which transformers does not write again
+            values.pop(key, None)
+        settings = SimpleNamespace(**values)
         with torch.device("meta"):
             network = _Network(settings)
         expected = network.state_dict()
-        weights = {_current_name(key): value for key, value in weights.items()}
+        # models with a head have a prefix, and older checkpoints other names of norms
+        current = (key.removeprefix("bert.").replace("Norm.gamma", "Norm.weight") for key in weights)
+        names = (key.replace("Norm.beta", "Norm.bias") for key in current)
+        weights = dict(zip(names, weights.values(), strict=True))
         missing = [key for key, value in expected.items() if key not in weights or weights[key].shape != value.shape]
         check_weights(name, missing)
         # copies: the file may be replaced while the model is in use
@@ -92,9 +86,8 @@ class BertBackbone(Backbone):
     @staticmethod
     def supports(folder: Path) -> bool:
         """Return whether a folder holds a BERT with a tokenizer that can be loaded without transformers."""
-        if not (folder / _WEIGHTS_FILE).is_file() or not (folder / TOKENIZER_FILE).is_file():
-            return False
-        if (folder / "adapter_config.json").is_file():
+        needed = (folder / _WEIGHTS_FILE).is_file() and (folder / TOKENIZER_FILE).is_file()
+        if not needed or (folder / "adapter_config.json").is_file():
             return False
         config = read_json(folder / _CONFIG_FILE)
         is_bert = isinstance(config, dict) and config.get("model_type") == "bert"
@@ -134,45 +127,33 @@ class BertBackbone(Backbone):
         weights = {name: value.contiguous() for name, value in self.model.state_dict().items()}
         write_tensors(folder / _WEIGHTS_FILE, weights, {"format": "pt"})
 
-    def save_configuration(self, folder: Path) -> None:
-        """Write `config.json`."""
-        (folder / _CONFIG_FILE).write_text(self.configuration(), encoding="utf-8")
-
     def _run_model(self, model: Any, layers: Layers, **inputs: Any) -> Tensor:
         states: Tensor = model(**inputs, layers=layers)
         return states
 
 
 def _sample_like(rows: Tensor, count: int) -> Tensor:
-    """Return a sample of new rows around the mean of others."""
+    """Return a sample of new rows around the mean of others, with a billionth of their variance."""
     mean = rows.mean(0)
-    covariance = (rows - mean).T @ (rows - mean) / len(rows) * _NEW_TOKEN_VARIANCE
+    covariance = (rows - mean).T @ (rows - mean) / len(rows) * 1e-9
     if not constraints.positive_definite.check(covariance).all():
         return mean.expand(count, -1)
     return MultivariateNormal(mean, covariance_matrix=covariance).sample((count,))
 
 
-def _current_name(name: str) -> str:
-    """Return the name of a weight in `BertModel`, which differs in models with a head and in older checkpoints."""
-    name = name.removeprefix("bert.")
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-
-
-# ---- the network
-
-
-class _Linear(nn.Linear):
-    """A linear layer whose weights are loaded: to initialise them on the device 'meta', torch imports its compiler."""
+class _Uninitialised:
+    """Weights that will be loaded: to initialise them on the device 'meta', torch imports its compiler."""
 
     def reset_parameters(self) -> None:
-        """Leave the weights as they are."""
+        pass
 
 
-class _Embedding(nn.Embedding):
-    """A table whose weights are loaded."""
+class _Linear(_Uninitialised, nn.Linear):
+    pass
 
-    def reset_parameters(self) -> None:
-        """Leave the weights as they are."""
+
+class _Embedding(_Uninitialised, nn.Embedding):
+    pass
 
 
 class _Network(nn.Module):
@@ -268,18 +249,14 @@ class _SelfAttention(nn.Module):
         )
         if shape is None:
             assert mask is not None and not self.training
-            return _masked_attention(query, key, value, mask, self.scaling).flatten(2)
+            # by operations that every ONNX runtime supports
+            scores = query @ key.transpose(2, 3) * self.scaling
+            scores = scores.masked_fill(mask[:, None, None] == 0, torch.finfo(scores.dtype).min)
+            attended: Tensor = (scores.softmax(-1) @ value).transpose(1, 2)
+            return attended.flatten(2)
         settings = {"dropout": self.dropout.p if self.training else 0.0, "scaling": self.scaling}
         attended, _ = unpadded_attention(self, query, key, value, None, stream_shape=shape, **settings)
         return attended.flatten(2)
-
-
-def _masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float) -> Tensor:
-    """Attend to the tokens of a mask (rows, tokens), by operations that every ONNX runtime supports."""
-    scores = query @ key.transpose(2, 3) * scaling
-    scores = scores.masked_fill(mask[:, None, None] == 0, torch.finfo(scores.dtype).min)
-    attended: Tensor = (scores.softmax(-1) @ value).transpose(1, 2)
-    return attended
 
 
 class _Output(nn.Module):

@@ -1,8 +1,8 @@
 """Streams padded to a few sizes, and replayed as CUDA graphs.
 
-A small model keeps a GPU less busy than the host that launches its kernels. A CUDA graph launches all of them at once,
-but for tensors of fixed sizes and addresses only. So the tokens and the attention tiles of a stream are padded to
-rounded numbers. The padding tokens are sequences of one token whose states nobody reads and whose gradient is zero.
+A CUDA graph launches all kernels at once, but for tensors of fixed sizes and addresses only. So the tokens and the
+attention tiles of a stream are padded to rounded numbers. The padding tokens are sequences of one token whose states
+nobody reads and whose gradient is zero.
 
 A size runs normally the first time and is captured the second time, the forward and the backward pass as one graph
 each. The backward graph adds to the parameters' gradients in place. All graphs share their memory, so a backward pass
@@ -86,31 +86,25 @@ class PaddedStream:
         return ids, positions, segments, StreamShape(self.groups, None, longest, tiles, self.tile_size)
 
 
-#: Returns the token states (tokens, hidden) of a padded stream, given its array on the device.
-RunModel = Callable[[Tensor, PaddedStream], Tensor]
-
-
 class StreamGraphs:
     """Runs a model over padded streams, and replays sizes that occur again; without a GPU it only pads.
 
-    `parameters` are those that are trained. Once a graph was captured, their gradients must stay the same tensors:
-    set them to zero, not to None.
+    `run` returns the token states (tokens, hidden) of a padded stream, given its array on the device. `parameters` are
+    those that are trained. Once a graph was captured, their gradients must stay the same tensors: set them to zero, not
+    to None.
     """
 
-    def __init__(self, run: RunModel, parameters: Sequence[nn.Parameter], device: torch.device):
+    def __init__(
+        self, run: Callable[[Tensor, PaddedStream], Tensor], parameters: Sequence[nn.Parameter], device: torch.device
+    ):
         self._run = run
         self._parameters = parameters
         self._device = device
-        self._graphs: dict[tuple[Any, ...], _Graph] = {}
+        self.graphs: dict[tuple[Any, ...], _Graph] = {}
         self._seen: set[tuple[Any, ...]] = set()
         self._is_full = device.type != "cuda"
-        self._forward_passes = 0
+        self.forward_passes = 0
         self._anchor = torch.zeros((), requires_grad=bool(parameters))
-
-    @property
-    def captured(self) -> int:
-        """The number of sizes that are replayed."""
-        return len(self._graphs)
 
     def __call__(self, padded: PaddedStream) -> Tensor:
         """Return the states of all tokens except padding; they are valid until the next call."""
@@ -120,36 +114,28 @@ class StreamGraphs:
         kind = self._device.type
         precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         size = (padded.tokens, padded.tiles, padded.tile_size, precision)
-        graph = self._graphs.get(size)
+        graph = self.graphs.get(size)
         if graph is None and size in self._seen and self._has_room():
-            graph = self._graphs[size] = self._capture(numbers, padded)
+            graph = self.graphs[size] = self._capture(numbers, padded)
         self._seen.add(size)
         if graph is None:
             with self._settings():
                 states = self._run(numbers.to(self._device, non_blocking=True), padded)[: padded.count]
             return states if torch.is_grad_enabled() else states.detach()
         graph.numbers.copy_(numbers, non_blocking=True)
-        self._forward_passes += 1
-        replayed: Any = _Replay.apply(self._anchor, self, graph, padded.count, self._forward_passes)  # type: ignore[no-untyped-call]
+        self.forward_passes += 1
+        replayed: Any = _Replay.apply(self._anchor, self, graph, padded.count, self.forward_passes)  # type: ignore[no-untyped-call]
         states = torch.as_tensor(replayed)
         # without a gradient a caller may collect the states of several passes
         return states if torch.is_grad_enabled() else states.clone()
 
-    def check_order(self, forward_pass: int) -> None:
-        """Raise RuntimeError if another forward pass has overwritten the activations of this one."""
-        if forward_pass != self._forward_passes:
-            raise RuntimeError(
-                "a backward pass of CUDA graphs must directly follow its forward pass: set cuda_graphs=false"
-            )
-
     def _has_room(self) -> bool:
         """Whether another graph may be captured."""
-        if not self._is_full and len(self._graphs) < _MAX_GRAPHS:
+        if not self._is_full:
             torch.cuda.empty_cache()
             free, total = torch.cuda.mem_get_info(self._device)
-            self._is_full = free < _FREE_MEMORY * total
-            return not self._is_full
-        return False
+            self._is_full = free < _FREE_MEMORY * total or len(self.graphs) >= _MAX_GRAPHS
+        return not self._is_full
 
     @contextlib.contextmanager
     def _settings(self) -> Iterator[None]:
@@ -161,7 +147,7 @@ class StreamGraphs:
 
     def _capture(self, numbers: Tensor, padded: PaddedStream) -> "_Graph":
         device = self._device
-        if not self._graphs:
+        if not self.graphs:
             self._pool = torch.cuda.graph_pool_handle()
             self._stream = torch.cuda.Stream(device)
         static = numbers.to(device)
@@ -234,6 +220,7 @@ class _Replay(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
-        ctx.graphs.check_order(ctx.forward_pass)
+        if ctx.forward_pass != ctx.graphs.forward_passes:  # which has overwritten the activations of this one
+            raise RuntimeError("a backward pass must directly follow its forward pass: set cuda_graphs=false")
         ctx.graph.run_backward(gradient)
         return None, None, None, None, None

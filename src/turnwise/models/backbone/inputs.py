@@ -1,8 +1,7 @@
 """From texts to token sequences: special tokens, truncated histories, pairs, and dialogues with marked positions.
 
-The marked inputs are those of UMS (Whang et al., 2021), which a re-ranker reads. Every utterance ends in [EOT].
-Response selection uses the state of the first token; the other tasks put a mark before utterances and use the states of
-the marks:
+The marked inputs are those of UMS (Whang et al., 2021), which a re-ranker reads. Every utterance ends in [EOT]. Heads
+use the state of the first token for response selection, and in the other tasks those of the marks:
 
     selection   [CLS] u₁ [EOT] … uₙ [EOT] [SEP] r [EOT] [SEP]
     insertion   [CLS] [INS] u₁ [EOT] [INS] … uₙ [EOT] [INS] [SEP] target [EOT] [SEP]
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.dialogue import SYSTEM
+from turnwise.core.dialogue import SYSTEM, USER
 from turnwise.core.errors import ModelError
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
 
@@ -37,7 +36,7 @@ AnyTokenizer: TypeAlias = "PreTrainedTokenizerBase | FastTokenizer"
 TurnStyle = Literal["separator", "roles"]
 
 #: The tokens that name the speaker of a turn in the style 'roles'.
-ROLE_TOKENS = {"system": "[SYS]", "user": "[USR]"}
+ROLE_TOKENS = {SYSTEM: "[SYS]", USER: "[USR]"}
 
 #: The tasks of a re-ranker's heads: response selection, and UMS's auxiliary tasks.
 RerankerTask = Literal["selection", "insertion", "deletion", "search"]
@@ -54,33 +53,17 @@ MARKS: dict[AuxiliaryTask, str] = {"insertion": "[INS]", "deletion": "[DEL]", "s
 _EMPTY: Tokens = np.empty(0, np.int32)
 
 
-def role_of(speaker: str) -> str:
-    """Return the key of a speaker's role token: everyone except the system is a user."""
-    return SYSTEM if speaker == SYSTEM else "user"
-
-
 def tokenise(tokenizer: AnyTokenizer, texts: Sequence[str]) -> RaggedTokens:
-    """Return the tokens of texts, without special ones and not truncated."""
-    return collect_tokens(run_tokenizer(tokenizer, texts))
-
-
-def run_tokenizer(tokenizer: AnyTokenizer, texts: Sequence[str]) -> list[Any]:
-    """Return the tokens of texts in the tokenizer's own form; other Python threads run in the meantime."""
+    """Return the tokens of texts, without special ones and not truncated; other Python threads run in the meantime."""
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         slow: Any = tokenizer
         encoded = slow(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
-        return [np.asarray(ids, np.int32) for ids in encoded]
+        return RaggedTokens.of([np.asarray(ids, np.int32) for ids in encoded])
     # the tokenizers library directly: transformers takes twice as long, for offsets that are not needed
     backend.no_truncation()
     backend.no_padding()
-    return list(backend.encode_batch_fast(list(texts), add_special_tokens=False))
-
-
-def collect_tokens(encoded: Sequence[Any]) -> RaggedTokens:
-    """Return what `run_tokenizer` returned as one array."""
-    if not encoded or isinstance(encoded[0], np.ndarray):
-        return RaggedTokens.of(encoded)
+    encoded = backend.encode_batch_fast(list(texts), add_special_tokens=False)
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     ids = chain.from_iterable(each.ids for each in encoded)
     return RaggedTokens(np.fromiter(ids, np.int32, int(lengths.sum())), lengths)
@@ -107,9 +90,7 @@ class Composer:
         double = tokenizer("a", "a")["input_ids"]
         start = _find(single, text, 0)
         second = _find(double, text, start + len(text))
-        separator = tokenizer.sep_token_id
-        if separator is None:
-            separator = tokenizer.eos_token_id
+        separator = tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
         roles = {}
         if style == "roles":
             roles = {role: int(str(tokenizer.convert_tokens_to_ids(token))) for role, token in ROLE_TOKENS.items()}
@@ -141,8 +122,7 @@ class Composer:
     ) -> RaggedTokens:
         """Return what `history` returns for each of several histories, in the style 'separator'.
 
-        `turns` are those of all histories, one after the other; `counts` are the turns and `longest` the tokens that
-        each history has and may have (histories,).
+        `turns` are those of all histories; each has `counts` turns and at most `longest` tokens (histories,).
         """
         assert not self.roles
         first_turns = np.cumsum(counts) - counts
@@ -151,8 +131,7 @@ class Composer:
         starts = np.cumsum(turns.lengths + gaps) - turns.lengths
         joined = np.empty(int(turns.lengths.sum() + gaps.sum()), np.int32)
         joined[span_indices(starts, turns.lengths)] = turns.tokens[span_indices(turns.starts, turns.lengths)]
-        for position, token in enumerate(self.separator):
-            joined[starts[gaps > 0] - len(self.separator) + position] = token
+        joined[starts[gaps > 0][:, None] - np.arange(len(self.separator), 0, -1)] = self.separator
         lengths = np.add.reduceat(turns.lengths + gaps, first_turns)
         kept = np.minimum(lengths, np.maximum(0, longest - len(self.prefix) - len(self.suffix)))
         # a single text loses its end, a history its head
@@ -164,10 +143,8 @@ class Composer:
         ends = np.cumsum(lengths + before + after)
         firsts = ends - lengths - before - after
         surrounded = np.empty(ends[-1] if len(ends) else 0, np.int32)
-        for position in range(before):
-            surrounded[firsts + position] = self.prefix[position]
-        for position in range(after):
-            surrounded[ends - after + position] = self.suffix[position]
+        surrounded[firsts[:, None] + np.arange(before)] = self.prefix
+        surrounded[ends[:, None] - after + np.arange(after)] = self.suffix
         surrounded[span_indices(firsts + before, lengths)] = tokens[span_indices(starts, lengths)]
         return RaggedTokens(surrounded, ends - firsts)
 
@@ -178,7 +155,7 @@ class Composer:
         pieces: list[Tokens] = []
         for position, (turn, speaker) in enumerate(zip(turns, speakers, strict=True)):
             if self.roles:
-                pieces.append(np.array([self.roles[role_of(speaker)]], np.int32))
+                pieces.append(np.array([self.roles[SYSTEM if speaker == SYSTEM else USER]], np.int32))
             elif position:
                 pieces.append(self.separator)
             pieces.append(turn)
@@ -203,9 +180,6 @@ def _find(sequence: Sequence[int], part: Sequence[int], start: int) -> int:
         if list(sequence[position : position + len(part)]) == list(part):
             return position
     raise ValueError("the tokenizer changes a text when it adds special tokens; such tokenizers are not supported")
-
-
-# ---- inputs with marked positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,9 +233,7 @@ def marked_input(
 def _truncate_longest(texts: Sequence[Tokens], room: int) -> list[Tokens]:
     """Truncate the longest texts to one length so that all texts together fit."""
     if room < 0:
-        raise ModelError(
-            f"{len(texts)} utterances with their marks do not fit a sequence: use fewer, or a longer sequence"
-        )
+        raise ModelError(f"{len(texts)} utterances with their marks do not fit a sequence: use fewer, or a longer one")
     lengths = np.sort([len(text) for text in texts])
     total = 0
     for shorter, length in enumerate(lengths):
@@ -274,7 +246,7 @@ def _truncate_longest(texts: Sequence[Tokens], room: int) -> list[Tokens]:
 
 def _special_token(composer: Composer, token: str) -> Tokens:
     if token not in composer.special:
-        task = next((task for task, mark in MARKS.items() if mark == token), "response-selection")
+        task = {mark: task for task, mark in MARKS.items()}.get(token, "response-selection")
         raise ModelError(
             f"this model was trained without {task} and does not know {token}: train one whose recipe has that "
             "objective, such as `turnwise train ums`"

@@ -23,9 +23,7 @@ _CHECKPOINT_NAMES = (
 class LanguageHead(nn.Module):
     """BERT's prediction head: a transform of the states, the input embeddings as output layer, and a bias per token.
 
-    Args:
-        width: of the states.
-        hidden: of the embeddings.
+    `width` is the size of the states, `hidden` that of the embeddings.
     """
 
     def __init__(self, width: int, hidden: int):
@@ -36,10 +34,7 @@ class LanguageHead(nn.Module):
         self.bias: nn.Parameter | None = None
 
     def start(self, vocabulary: int, weights: Mapping[str, Tensor], epsilon: float) -> None:
-        """Add the bias of a vocabulary, and take over weights of `read_language_head` that fit.
-
-        A checkpoint's vocabulary may be smaller: tokens that were added have a bias of 0.
-        """
+        """Add the bias of a vocabulary, and take over weights of `read_language_head` that fit; added tokens have 0."""
         bias = torch.zeros(vocabulary)
         if weights and weights["dense.weight"].shape == self.dense.weight.shape:
             self.norm.eps = epsilon
@@ -71,14 +66,11 @@ def word_embeddings(embeddings: nn.Module, hidden: int) -> Tensor:
 
 
 def read_language_head(folder: Path) -> dict[str, Tensor]:
-    """Return the weights of the prediction head in a checkpoint by their names in `LanguageHead`; empty if it has none.
-
-    sentence-transformers' models, `minilm` among them, have none.
-    """
+    """Return the weights of the prediction head in a checkpoint by their names in `LanguageHead`; empty if none."""
     stored: dict[str, Tensor] = {}
+    prefixes = tuple(prefix for names in _CHECKPOINT_NAMES for prefix in names)
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
-            prefixes = tuple(prefix for names in _CHECKPOINT_NAMES for prefix in names)
             # older checkpoints call the weight and bias of a norm gamma and beta
             stored |= {
                 name.replace("gamma", "weight").replace("beta", "bias"): file.get_tensor(name)
@@ -87,12 +79,7 @@ def read_language_head(folder: Path) -> dict[str, Tensor]:
             }
     for dense, norm, bias in _CHECKPOINT_NAMES:
         if f"{dense}.weight" in stored and bias in stored:
-            layers = {"dense": dense, "norm": norm}
-            weights = {
-                f"{layer}.{part}": stored[f"{prefix}.{part}"]
-                for layer, prefix in layers.items()
-                for part in ("weight", "bias")
-                if f"{prefix}.{part}" in stored
-            }
-            return {**weights, "bias": stored[bias]}
+            own = {f"{dense}.weight": "dense.weight", f"{dense}.bias": "dense.bias", bias: "bias"}
+            own |= {f"{norm}.weight": "norm.weight", f"{norm}.bias": "norm.bias"}
+            return {own[name]: value for name, value in stored.items() if name in own}
     return {}

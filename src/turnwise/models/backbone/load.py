@@ -1,8 +1,13 @@
-"""Loading a backbone: BERT by turnwise's own code, every other architecture by transformers."""
+"""Loading a backbone: BERT by turnwise's own code, every other architecture by transformers; devices and modes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
+import torch
 from safetensors import SafetensorError
+from torch import nn
 
 from turnwise.core.errors import ModelError, first_line
 from turnwise.core.imports import without_garbage_collection
@@ -10,15 +15,14 @@ from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.bert import BertBackbone
 from turnwise.models.backbone.source import check_model_folder, locate_model
 
+Model = TypeVar("Model", bound=nn.Module)
+
 
 def load_backbone(name: str | Path) -> Backbone:
-    """Load a packaged model, a folder, or a Hugging Face id, in single precision; weights are read from safetensors.
-
-    The offline variables of transformers (`HF_HUB_OFFLINE=1`) are honoured.
-    """
+    """Load a packaged model, a folder, or a Hugging Face id, in single precision; weights are read from safetensors."""
     folder = locate_model(name)
-    check_model_folder(folder)
     try:
+        check_model_folder(folder)
         if BertBackbone.supports(folder):
             return BertBackbone.load(folder, str(name))
         with without_garbage_collection():
@@ -26,3 +30,31 @@ def load_backbone(name: str | Path) -> Backbone:
         return TransformersBackbone.load(folder, str(name))
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(f"cannot load the model {str(name)!r}: {first_line(error)}") from error
+
+
+def choose_device(device: str | torch.device | None) -> torch.device:
+    """Return the device to run on; None: a GPU if there is one."""
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f"the device {chosen} cannot be used: PyTorch finds no CUDA GPU; leave it out for the CPU")
+    return chosen
+
+
+def place(model: Model, backbone: Backbone, device: torch.device) -> Model:
+    """Move a model to a device, for encoding; a CPU reads the weights of the backbone faster if stored column-major."""
+    if device.type == "cpu":
+        for layer in backbone.model.modules():
+            if isinstance(layer, nn.Linear):
+                layer.weight.data = layer.weight.data.t().contiguous().t()
+    return model.to(device).eval()
+
+
+@contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Switch training behaviour such as dropout off for a while."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,6 @@ from turnwise.core.errors import ModelError, first_line
 from turnwise.core.files import replacing
 from turnwise.core.imports import explain_missing_packages
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.exported import ExportedModel
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import Runtime
 
@@ -39,34 +37,31 @@ ONNX_UNNORMALISED = "pooled"
 _RUN_TOKENS = 512
 
 
-class OnnxGraph(ExportedModel):
-    """An ONNX file, and the library that runs it."""
+class OnnxGraph:
+    """The ONNX file in a model's folder, and the library that runs it."""
 
     kind = "onnx"
 
-    def __init__(self, path: Path, runtime: Runtime = "onnxruntime"):
-        """Open a file in a model's folder."""
-        self.path = path.absolute()
+    def __init__(self, folder: Path, runtime: Runtime = "onnxruntime"):
+        self._path = folder.absolute() / ONNX_FILE
         self.runtime: Runtime = runtime
-        if not path.is_file():
-            raise ModelError(f"{path} is missing: export the model again")
-        with path.open("rb") as file:
+        if not self._path.is_file():
+            raise ModelError(f"{self._path} is missing: export the model again")
+        with self._path.open("rb") as file:
             self.digest = hashlib.file_digest(file, "sha256").hexdigest()
-        threads = count_threads()
-        self._session = _open_session(self.path, runtime, threads)
+        threads = _count_threads()
+        try:
+            session = (_OpenVinoSession if runtime == "openvino" else _OnnxRuntimeSession)(self._path, threads)
+        except ImportError:
+            raise
+        except Exception as error:  # the errors of onnxruntime have no common class
+            raise ModelError(f"{self._path} cannot be run ({first_line(error)}): export the model again") from error
+        self._session = session
         self._threads = ThreadPoolExecutor(threads, "onnx")
-        self._output = ONNX_UNNORMALISED if ONNX_UNNORMALISED in self._session.sizes else ONNX_VECTOR
-        self.hidden = self._session.sizes[ONNX_VECTOR]
-
-    @classmethod
-    def load(cls, folder: Path, runtime: Runtime = "onnxruntime") -> "OnnxGraph":
-        """Load the graph of a folder that `turnwise export` wrote."""
-        return cls(folder / ONNX_FILE, runtime)
-
-    @property
-    def configuration(self) -> str:
-        """The kind, and the runtime unless it is the default: with 8 bits, vectors differ a little between runtimes."""
-        return self.kind if self.runtime == "onnxruntime" else f"{self.kind} {self.runtime}"
+        self._output = ONNX_UNNORMALISED if ONNX_UNNORMALISED in session.sizes else ONNX_VECTOR
+        self.hidden = session.sizes[ONNX_VECTOR]
+        # with 8 bits, vectors differ a little between runtimes
+        self.configuration = self.kind if runtime == "onnxruntime" else f"{self.kind} {runtime}"
 
     def run(self, sequences: RaggedTokens) -> Vectors:
         """Return vectors (sequences, hidden), not normalised; threads run rows of one length each."""
@@ -83,13 +78,10 @@ class OnnxGraph(ExportedModel):
     def save(self, folder: Path, normalise: bool) -> None:
         """Write the graph, which normalises by itself."""
         with replacing(folder / ONNX_FILE) as part:
-            shutil.copyfile(self.path, part)
-
-    def __deepcopy__(self, _: Any) -> "OnnxGraph":
-        return self
+            shutil.copyfile(self._path, part)
 
     def __reduce__(self) -> tuple[type["OnnxGraph"], tuple[Path, Runtime]]:
-        return OnnxGraph, (self.path, self.runtime)
+        return OnnxGraph, (self._path.parent, self.runtime)
 
 
 def _rows_of_one_length(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
@@ -100,10 +92,9 @@ def _rows_of_one_length(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[
 
 
 class _OnnxRuntimeSession:
-    """A graph in onnxruntime."""
+    """A graph in onnxruntime, where every thread that calls `run` computes by itself."""
 
     def __init__(self, path: Path, threads: int):
-        """Open a file; `threads` is not used, because every thread that calls `run` computes by itself."""
         import onnxruntime  # here, because static models do not need it
 
         options = onnxruntime.SessionOptions()
@@ -115,16 +106,13 @@ class _OnnxRuntimeSession:
         self.sizes = {each.name: int(each.shape[1]) for each in self._session.get_outputs()}
 
     def run(self, output: str, values: dict[str, npt.NDArray[np.int64]]) -> Vectors:
-        """Return an output for values of all inputs; can be called from several threads."""
-        (vectors,) = self._session.run([output], values)
-        return np.asarray(vectors)
+        return np.asarray(self._session.run([output], values)[0])
 
 
 class _OpenVinoSession:
-    """A graph in OpenVINO."""
+    """A graph in OpenVINO, where at most `threads` calls of `run` compute at a time, with one thread each."""
 
     def __init__(self, path: Path, threads: int):
-        """Compile a file; at most `threads` runs are computed at the same time, with one thread each."""
         sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # openvino then reports nothing
         with explain_missing_packages():
             import openvino
@@ -143,22 +131,12 @@ class _OpenVinoSession:
         self.run(ONNX_VECTOR, {name: np.ones((1, 1), np.int64) for name in self.inputs})
 
     def run(self, output: str, values: dict[str, npt.NDArray[np.int64]]) -> Vectors:
-        """Return an output for values of all inputs; can be called from several threads."""
         if not hasattr(self._local, "request"):
             self._local.request = self._model.create_infer_request()
         return np.asarray(self._local.request.infer(values)[output])
 
 
-def _open_session(path: Path, runtime: Runtime, threads: int) -> _OnnxRuntimeSession | _OpenVinoSession:
-    try:
-        return (_OpenVinoSession if runtime == "openvino" else _OnnxRuntimeSession)(path, threads)
-    except ImportError:
-        raise
-    except Exception as error:  # the errors of onnxruntime have no common class
-        raise ModelError(f"{path} cannot be run ({first_line(error)}): export the model again") from error
-
-
-def count_threads() -> int:
+def _count_threads() -> int:
     """Return `OMP_NUM_THREADS`, which torch honours too, or the number of cores that this process may use."""
     requested = os.environ.get("OMP_NUM_THREADS", "")
     if requested.isdecimal() and int(requested):

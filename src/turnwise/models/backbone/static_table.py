@@ -16,7 +16,6 @@ from safetensors import SafetensorError, safe_open
 from turnwise.core.errors import ModelError, first_line
 from turnwise.core.files import replacing, write_json, write_tensors
 from turnwise.core.types import Vectors
-from turnwise.models.backbone.exported import ExportedModel
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import STATIC, write_modules
 from turnwise.models.backbone.tokenizer import FastTokenizer
@@ -31,23 +30,23 @@ _DIGEST_ROWS = 4_096
 UNLIMITED = 1_000_000
 
 
-class StaticTable(ExportedModel):
-    """A table of token vectors; the unknown token does not count."""
+class StaticTable:
+    """A table of token vectors (tokens, size); the unknown token does not count.
 
-    kind = "static"
+    Its rows are the ids of a tokenizer; `folder` is for messages.
+    """
+
+    kind = configuration = "static"
 
     def __init__(self, table: Vectors, tokenizer: FastTokenizer, folder: Path):
-        """Use a table (tokens, size), whose rows are the ids of a tokenizer; `folder` is for messages."""
         rows, self.hidden = table.shape
         if rows != len(tokenizer):
-            raise ModelError(
-                f"{folder} has {rows} token vectors, but its tokenizer {len(tokenizer)} tokens: export it again"
-            )
+            raise ModelError(f"{folder} has {rows} token vectors for {len(tokenizer)} tokens: export it again")
         self._table = table
         self._unknown = tokenizer.unk_token_id
 
     @cached_property
-    def digest(self) -> str:  # type: ignore[override]
+    def digest(self) -> str:
         """A hash of the table, as if it had zeros for the unknown token and a last column of 0 for it, 1 for others."""
         digest = hashlib.sha256()
         for first in range(0, len(self._table), _DIGEST_ROWS):
@@ -60,8 +59,17 @@ class StaticTable(ExportedModel):
 
     @classmethod
     def load(cls, folder: Path, tokenizer: FastTokenizer) -> "StaticTable":
-        """Load the table of a folder that turnwise, model2vec or sentence-transformers wrote."""
-        return cls(_read_table(folder, _load_tensors(folder / STATIC_FILE)), tokenizer, folder)
+        """Load the table of a folder that turnwise, model2vec (with shared, weighted rows) or others wrote."""
+        tensors = _load_tensors(folder / STATIC_FILE)
+        embeddings = tensors.get("embeddings", tensors.get("embedding.weight"))
+        if embeddings is None or embeddings.ndim != 2:
+            raise ModelError(f"{folder / STATIC_FILE} holds no table of token vectors: export the model again")
+        table = embeddings.astype(np.float32, copy=False)
+        if "mapping" in tensors:
+            table = table[tensors["mapping"]]
+        if "weights" in tensors:
+            table = table * tensors["weights"].astype(np.float32)[:, None]
+        return cls(table, tokenizer, folder)
 
     def run(self, sequences: RaggedTokens) -> Vectors:
         """Return vectors (sequences, hidden), not normalised."""
@@ -84,14 +92,8 @@ class StaticTable(ExportedModel):
             table[self._unknown] *= 0
         with replacing(folder / STATIC_FILE) as part:
             write_tensors(part, {"embeddings": table})
-        settings = {
-            "model_type": STATIC,
-            "architectures": ["StaticModel"],
-            "hidden_dim": self.hidden,
-            "normalize": normalise,
-            "embedding_dtype": "float32",
-            "seq_length": UNLIMITED,
-        }
+        settings = {"model_type": STATIC, "architectures": ["StaticModel"], "hidden_dim": self.hidden}
+        settings |= {"normalize": normalise, "embedding_dtype": "float32", "seq_length": UNLIMITED}
         write_json(folder / "config.json", settings)
         write_modules(folder, ["models.StaticEmbedding"] + ["models.Normalize"] * normalise)
         write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
@@ -114,18 +116,3 @@ def _load_tensors(path: Path) -> dict[str, npt.NDArray[Any]]:
         start, end = header[name]["data_offsets"]
         tensors[name] = data[start:end].view("<f4").reshape(header[name]["shape"])
     return tensors
-
-
-def _read_table(folder: Path, tensors: dict[str, npt.NDArray[Any]]) -> Vectors:
-    """Return the table that model2vec (which may share rows and weight them) or sentence-transformers wrote."""
-    embeddings = tensors.get("embeddings", tensors.get("embedding.weight"))
-    if embeddings is None or embeddings.ndim != 2:
-        raise ModelError(
-            f"{folder / STATIC_FILE} holds no table of token vectors ('embeddings'): export the model again"
-        )
-    table = embeddings.astype(np.float32, copy=False)
-    if "mapping" in tensors:
-        table = table[tensors["mapping"]]
-    if "weights" in tensors:
-        table = table * tensors["weights"].astype(np.float32)[:, None]
-    return table

@@ -1,14 +1,19 @@
-"""The flat stream of tokens that a backbone runs over, without padding."""
+"""The flat stream of tokens that a backbone runs over, without padding, and the pooling of its states."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
+from turnwise.models.backbone.source import Pooling
+
+#: Which token states are used: the last layer's, or the average of the first transformer layer's and the last's.
+Layers = Literal["last", "first-last"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +32,7 @@ class LengthGroup:
 
 @dataclass(frozen=True, slots=True)
 class TokenStream:
-    """The tokens of several sequences, shortest first.
-
-    Sequences of equal length are neighbours, so each group of them can be viewed as a rectangle (count, length) without
-    a copy: attention and pooling run on rectangles that hold no padding.
-    """
+    """The tokens of several sequences, shortest first: those of equal length are a rectangle (count, length)."""
 
     ids: Tensor  # (tokens,)
     segments: Tensor | None  # (tokens,), where sequences have two parts
@@ -119,3 +120,26 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
+
+
+def pool(states: Tensor, stream: TokenStream, pooling: Pooling) -> Tensor:
+    """Pool token states (tokens, hidden) into vectors (sequences, hidden), in input order."""
+    if pooling in ("cls", "cls-mlp"):
+        rows = states[to_device(stream.starts()[:-1], states.device)]
+    else:
+        lengths = to_device(torch.from_numpy(stream.lengths), states.device)
+        # unsafe: checking the sum of the lengths would wait for the GPU
+        rows = torch.segment_reduce(states, "max" if pooling == "max" else "mean", lengths=lengths, unsafe=True)
+    return stream.restore(rows)
+
+
+class PoolerLayer(nn.Module):
+    """SimCSE's layer on the [CLS] state: linear, then tanh."""
+
+    def __init__(self, hidden: int):
+        super().__init__()
+        self.linear = nn.Linear(hidden, hidden)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(sequences, hidden) → the same shape."""
+        return torch.tanh(self.linear(vectors))

@@ -2,8 +2,7 @@
 
 A dialogue turn has about sixteen tokens. Kernels for long sequences give each sequence a tile of 64 to 128 positions,
 most of which are empty. Here a tile holds as many sequences of one length as fit: one small matrix product, one mask,
-one softmax, all in registers. The backward pass recomputes a tile from its inputs, and dropout on the attention weights
-costs a few random numbers.
+one softmax, all in registers. The backward pass recomputes a tile from its inputs.
 """
 
 from typing import Any

@@ -21,14 +21,22 @@ BERT_TOKENS = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "
 
 
 class FastTokenizer:
-    """A tokenizer of the tokenizers library, with that part of the interface of transformers that models need."""
+    """A tokenizer of the tokenizers library, with that part of the interface of transformers that models need.
+
+    `settings` has its special tokens, under the names of transformers.
+    """
 
     def __init__(self, backend: Tokenizer, settings: dict[str, Any]):
-        """Wrap a tokenizer; `settings` has its special tokens, under the names of transformers."""
         backend.no_truncation()
         backend.no_padding()
         self.backend_tokenizer = backend
         self.settings = settings
+        ids = {name: backend.token_to_id(token) for name, token in self.special_tokens_map.items()}
+        self.sep_token_id: int | None = ids.get("sep_token")
+        self.eos_token_id: int | None = ids.get("eos_token")
+        self.mask_token_id: int | None = ids.get("mask_token")
+        self.unk_token_id: int | None = ids.get("unk_token")
+        self.pad_token_id: int | None = ids.get("pad_token")
 
     @classmethod
     def load(cls, folder: Path, default_tokens: Mapping[str, str] | None = None) -> "FastTokenizer":
@@ -44,13 +52,9 @@ class FastTokenizer:
         return cls(backend, settings)
 
     @classmethod
-    def load_plain(cls, folder: Path) -> "FastTokenizer":
-        """Load a tokenizer that has no special tokens except the unknown token of its model."""
-        return cls.plain(_read_tokenizer(folder))
-
-    @classmethod
-    def plain(cls, backend: Tokenizer) -> "FastTokenizer":
-        """Wrap a tokenizer that has no special tokens except the unknown token of its model."""
+    def plain(cls, source: Tokenizer | Path) -> "FastTokenizer":
+        """Wrap a tokenizer, or that of a folder, with no special tokens except the unknown token of its model."""
+        backend = _read_tokenizer(source) if isinstance(source, Path) else source
         unknown = getattr(backend.model, "unk_token", None)
         return cls(backend, {} if unknown is None else {"unk_token": unknown})
 
@@ -98,58 +102,16 @@ class FastTokenizer:
 
     @property
     def special_tokens_map(self) -> dict[str, str]:
-        """The special tokens that settings name, such as 'sep_token'."""
-        tokens = {name: _content(value) for name, value in self.settings.items() if name.endswith("_token")}
-        return {name: token for name, token in tokens.items() if isinstance(token, str)}
-
-    @property
-    def sep_token_id(self) -> int | None:
-        """The id of the token between two texts; None if there is none."""
-        return self._special("sep_token")
-
-    @property
-    def eos_token_id(self) -> int | None:
-        """The id of the token after a text; None if there is none."""
-        return self._special("eos_token")
-
-    @property
-    def mask_token_id(self) -> int | None:
-        """The id of the mask token; None if there is none."""
-        return self._special("mask_token")
-
-    @property
-    def unk_token_id(self) -> int | None:
-        """The id of the unknown token; None if there is none."""
-        return self._special("unk_token")
-
-    @property
-    def pad_token_id(self) -> int | None:
-        """The id of the padding token; None if there is none."""
-        return self._special("pad_token")
-
-    @property
-    def truncation_side(self) -> str:
-        """The end at which other libraries truncate a text, 'left' or 'right'."""
-        return str(self.settings.get("truncation_side", "right"))
-
-    @truncation_side.setter
-    def truncation_side(self, side: str) -> None:
-        self.settings["truncation_side"] = side
+        """The special tokens that settings name, such as 'sep_token'; some files have them with their settings."""
+        tokens = {name: value for name, value in self.settings.items() if name.endswith("_token")}
+        contents = {name: value["content"] if isinstance(value, dict) else value for name, value in tokens.items()}
+        return {name: token for name, token in contents.items() if isinstance(token, str)}
 
     @property
     def model_max_length(self) -> float:
         """The number of tokens that a sequence may have; infinite if the settings name none."""
         limit = self.settings.get("model_max_length")
         return math.inf if limit is None else float(limit)
-
-    def _special(self, name: str) -> int | None:
-        token = _content(self.settings.get(name))
-        return None if token is None else self.backend_tokenizer.token_to_id(token)
-
-
-def _content(token: Any) -> Any:
-    """Return the text of a token, which transformers writes with its settings in some files."""
-    return token["content"] if isinstance(token, dict) else token
 
 
 def _read_tokenizer(folder: Path) -> Tokenizer:

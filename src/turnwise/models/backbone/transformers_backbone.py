@@ -1,8 +1,7 @@
 """Backbones that transformers runs: every architecture but BERT, and tokenizers that are not in a `tokenizer.json`.
 
-Where the model's own code lets attention be replaced and accepts positions (RoBERTa, DistilBERT, ELECTRA, ModernBERT,
-GPT-2 and their variants), the whole stream is one row of tokens and nothing is padded. Where it computes with the row's
-length (the relative positions of T5 and MPNet), sequences run in buckets of similar length under a budget of tokens.
+Where the model's own code lets attention be replaced and accepts positions, the whole stream is one row of tokens.
+Where it computes with the row's length (the relative positions of T5 and MPNet), sequences run in buckets.
 """
 
 from pathlib import Path
@@ -23,7 +22,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from turnwise.core.files import reset_permissions
 from turnwise.models.backbone.attention import unpadded_attention
 from turnwise.models.backbone.backbone import UNPADDED_FAMILIES, Backbone, check_weights
-from turnwise.models.backbone.modules import Layers
+from turnwise.models.backbone.stream import Layers
 
 #: The name under which the models of transformers find the attention over streams.
 UNPADDED = "turnwise_unpadded"
@@ -56,27 +55,18 @@ class TransformersBackbone(Backbone):
         return cls(model, AutoTokenizer.from_pretrained(folder))
 
     def configuration(self) -> str:
-        """Return the configuration as JSON, for fingerprints."""
+        """Return the configuration as transformers writes it."""
         return str(self.config.to_json_string())
 
     def token_embeddings(self) -> nn.Module:
         """Return the table of token embeddings."""
-        embeddings: nn.Module = self.model.get_input_embeddings()
-        return embeddings
+        return self.model.get_input_embeddings()
 
     def add_tokens(self, tokens: tuple[str, ...]) -> None:
         """Add special tokens such as [SYS]; their embeddings are sampled around the mean of the others."""
-        special: dict[str, Any] = {"additional_special_tokens": list(tokens)}
+        special: Any = {"additional_special_tokens": list(tokens)}
         if self.tokenizer.add_special_tokens(special, replace_extra_special_tokens=False):
             self.model.resize_token_embeddings(len(self.tokenizer), mean_resizing=True)
-
-    def use_plain_attention(self) -> None:
-        """Compute the attention of padded rows by plain matrix products."""
-        self.model.set_attn_implementation("eager")
-
-    def save_configuration(self, folder: Path) -> None:
-        """Write `config.json`."""
-        self.config.save_pretrained(folder)
 
     def _save_model(self, folder: Path) -> None:
         self.model.save_pretrained(folder)

@@ -14,10 +14,9 @@ from typing import Any
 from turnwise.core.errors import ModelError, TurnwiseError
 from turnwise.core.files import read_json, replacing, write_json
 from turnwise.core.progress import Progress, silent
-from turnwise.models.backbone.source import Pooling, is_reranker, locate_model
+from turnwise.models.backbone.source import Pooling, is_reranker, locate_model, model_card_header
 from turnwise.models.encoder import encoder_fingerprint
 from turnwise.models.loading import load_folder, wrap_model
-from turnwise.models.model_card import model_card_header
 from turnwise.models.reranker import Reranker, reranker_fingerprint
 from turnwise.models.soup import average_weights, check_ratio, check_same_architecture
 from turnwise.models.trainable_encoder import TrainableEncoder
