@@ -238,13 +238,6 @@ def test_nginx_limits_requests(port: int, tmp_path: Path) -> None:
     assert (responses[-1].status_code, responses[-1].json()["error"]["code"]) == (429, "too_many_requests")
 
 
-def test_nginx_without_the_service(tmp_path: Path) -> None:
-    with nginx(tmp_path, free_port()) as (tls, _), connected(tls) as client:
-        response = client.get("/about")
-    assert (response.status_code, response.json()["error"]["code"]) == (503, "unavailable")
-    assert response.headers["retry-after"]
-
-
 def test_caddy(port: int, tmp_path: Path) -> None:
     program = shutil.which("caddy")
     if program is None:

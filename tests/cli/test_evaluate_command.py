@@ -3,8 +3,6 @@
 import csv
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -286,15 +284,3 @@ def test_annotate_reports_invalid_input(world: Path, tiny: Path, tmp_path: Path)
     unjudged = run("annotate", "collect", out, "--out", tmp_path / "gold.txt", code=1)
     assert_one_clear_error(unjudged, "pairs.csv, line 2: the score must be 1, 2, 3, 4 or 5, got ''", 1)
     assert not (tmp_path / "gold.txt").exists()
-
-
-@pytest.mark.parametrize(("option", "name", "meant"), [("--task", "intnts", "intents"), ("--suite", "dsee", "dse")])
-def test_a_mistyped_name_is_refused_before_torch_is_imported(option: str, name: str, meant: str) -> None:
-    code = (
-        "import sys; from turnwise.cli import main\n"
-        f"sys.argv = ['turnwise', 'evaluate', 'minilm', '{option}', '{name}', '--data', '.', '--out', 'x']\n"
-        "try: main()\nfinally: print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert f"there is no {option[2:]} '{name}'" in done.stderr and f"Did you mean {meant}?" in done.stderr
-    assert (done.returncode, done.stdout) == (1, "False\n")

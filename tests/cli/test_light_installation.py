@@ -175,6 +175,8 @@ QUICK = [
     ("corpus list", 0, "table"),
     ("recipes", 0, "dse"),
     ("train dsee --corpus store --out model", 1, "there is no recipe 'dsee'"),
+    ("evaluate minilm --task intnts --data . --out x", 1, "Did you mean intents?"),
+    ("evaluate minilm --suite dsee --data . --out x", 1, "Did you mean dse?"),
     ("serve --intents nowhere", 1, "there is no folder nowhere"),
     ("train dse --corpus nowhere --out model", 1, "nowhere is not a store"),  # the only one that needs pyarrow
 ]

@@ -22,33 +22,32 @@ def address(tmp_path_factory: pytest.TempPathFactory, tiny_folder) -> Iterator[s
         yield address
 
 
-def run_schemathesis(address: str, place: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run schemathesis.
+@pytest.mark.full
+def test_many_requests_to_every_route(address: str, tmp_path: Path) -> None:
+    """Includes boundary values, and requests that follow from responses.
 
-    It reports statuses of 500 and above; undocumented statuses, content types and bodies; invalid requests that are
+    Reported are statuses of 500 and above; undocumented statuses, content types and bodies; invalid requests that are
     accepted, and valid ones that are rejected.
     """
+    options = [
+        "--no-color",
+        "--no-shrink",
+        "--generation-database",
+        "none",
+        "--request-timeout",
+        "300",
+        "--max-examples",
+        "100",
+    ]
     command = [
         Path(sys.executable).parent / "schemathesis",
         "run",
         f"{address}/openapi.json",
-        "--no-color",
-        "--no-shrink",
+        *options,
+        "--generation-database",
+        "none",
     ]
-    patient = ("--generation-database", "none", "--request-timeout", "300")
-    return subprocess.run(
-        [*command, *patient, *options],
-        capture_output=True,
-        text=True,
-        cwd=place,
-        env=os.environ | {"COLUMNS": "132"},
-        check=False,
-    )
-
-
-@pytest.mark.full
-def test_many_requests_to_every_route(address: str, tmp_path: Path) -> None:
-    """Includes boundary values, and requests that follow from responses."""
-    done = run_schemathesis(address, tmp_path, "--max-examples", "100")
+    environment = os.environ | {"COLUMNS": "132"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert httpx.get(f"{address}/ready").status_code == 200

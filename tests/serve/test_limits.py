@@ -80,24 +80,11 @@ def test_unknown_routes_and_missing_features(client: TestClient) -> None:
     assert is_error(client.get("/page/nothing.js"), 404)
     assert is_error(client.get("/page/../../settings.py"), 404)
     assert is_error(client.post("/embed"), 422)
-    for path, option in (
-        ("/intents", "--intents"),
-        ("/map", "--map"),
-        ("/report", "--report"),
-        ("/conversations/clusters", "--conv"),
-    ):
-        answer = client.get(path)
-        assert is_error(answer, 404, "not_configured")
-        assert option in answer.json()["error"]["message"]
-    conversation = {"conversation": ["hello", "there"]}
-    for path, option in (
-        ("/respond", "--responses"),
-        ("/conversations/similar", "--conv"),
-        ("/coherence", "--reranker"),
-    ):
-        answer = client.post(path, json=conversation)
-        assert is_error(answer, 404, "not_configured")
-        assert option in answer.json()["error"]["message"]
+    getting = {"/intents": "--intents", "/map": "--map", "/report": "--report", "/conversations/clusters": "--conv"}
+    posting = {"/respond": "--responses", "/conversations/similar": "--conv", "/coherence": "--reranker"}
+    for path, option in (getting | posting).items():
+        answer = client.get(path) if path in getting else client.post(path, json={"conversation": ["hello", "there"]})
+        assert is_error(answer, 404, "not_configured") and option in answer.json()["error"]["message"]
 
 
 def test_request_ids(client: TestClient) -> None:

@@ -129,13 +129,6 @@ def test_logged_bodies_cannot_control_the_terminal() -> None:
     assert len(text.splitlines()) == 2
 
 
-def test_text_of_other_events() -> None:
-    assert as_text(event="ready", seconds=1.26).endswith("ready: all models are loaded, after 1.3 s")
-    assert as_text(event="stopped").endswith("  stopped")
-    failure = as_text(logging.ERROR, event="not_reloaded", failure="ServeError", message="there is no folder x")
-    assert failure.endswith("not reloaded: failure ServeError; message there is no folder x")
-
-
 @pytest.mark.parametrize(
     ("terminal", "options", "form"),
     [
