@@ -80,8 +80,6 @@ def import_command(
 
     `turnwise corpus import multiwoz data/multiwoz --out store --step merge-speakers --step minimum-turns=4`
     """
-    from turnwise.corpus.importing.pipeline import SplitPlan
-
     masking = None
     if region or mask_pattern or mask_list or mask_entities or pseudonyms:
         from turnwise.corpus.hygiene.masking import Masking, load_recogniser, read_list
@@ -93,9 +91,11 @@ def import_command(
             recogniser=load_recogniser(mask_entities) if mask_entities else None,
             pseudonyms=pseudonyms,
         )
-    plan = SplitPlan.parse(split, split_by, split_seed) if split else None
     recognise = reader == AUTO
-    reader, options = choose_reader(reader, path, settings, encoding)
+    reader, options = choose_reader(reader, path, settings, encoding)  # a mistyped name is refused before heavy imports
+    from turnwise.corpus.importing.pipeline import SplitPlan
+
+    plan = SplitPlan.parse(split, split_by, split_seed) if split else None
     if recognise:
         show_preview(reader, path, step or (), encoding=encoding, masking=masking, **options)
         if not yes:
