@@ -54,9 +54,6 @@ TRAINING = trained_on(
 )
 
 
-# ---- counting
-
-
 def test_intents_count_by_their_texts() -> None:
     test = tuple(IntentUtterance(text, "a") for text in ("Where is my parcel?", "where is my letter", "done"))
     data = IntentData("mine", test=test, out_of_scope=OutOfScopeTexts(test=("Thank you!", "who are you")))
@@ -122,9 +119,6 @@ def test_what_chance_explains_is_no_leakage(seen: int, examples: int, affected: 
     assert Leakage(examples, seen, examples, seen, 0, 0, 7e-5).affected == affected
 
 
-# ---- excluding
-
-
 def test_only_seen_test_examples_are_excluded() -> None:
     labelled = tuple(IntentUtterance(text, label) for text, label in (("done", "a"), ("new", "b"), ("newer", "a")))
     data = IntentData("mine", labelled, labelled, labelled, OutOfScopeTexts(test=("thank you", "who")))
@@ -143,8 +137,6 @@ def test_data_without_unseen_examples_or_classes_are_refused() -> None:
     with pytest.raises(DatasetError, match="the model has seen all 1 out-of-scope test examples of mine"):
         without_seen(outside, TRAINING)
 
-
-# ---- evaluation
 
 TEXTS = [f"{verb} my {thing} now" for verb in ("cancel", "send", "return") for thing in ("order", "parcel", "letter")]
 
@@ -264,9 +256,6 @@ def test_minilm_states_its_training_data_and_models_trained_from_it_keep_the_sta
     kept = load_model(str(tmp_path)).training_data
     assert describe_training_data(kept).startswith("fingerprints of 1 training stage")
     assert describe_training_data(kept).endswith(known.partition(". ")[2])
-
-
-# ---- known cases
 
 
 @needs_data

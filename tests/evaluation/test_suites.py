@@ -47,9 +47,6 @@ def results(suite: str, *outcomes: Outcome) -> Results:
     return actual
 
 
-# ---- the names
-
-
 @pytest.fixture(scope="module")
 def world(sample_world: Callable[[int], Path]) -> Path:
     return sample_world(300)
@@ -88,9 +85,6 @@ def test_every_suite_has_summaries_whose_metrics_agree_on_what_is_better() -> No
         for summary in summaries:
             assert len(set(summary.parts)) == len(summary.parts)
             assert len({lower_is_better(metric) for _, _, metric in summary.parts}) == 1
-
-
-# ---- the means
 
 
 def test_a_summary_is_the_mean_of_its_parts_on_all_data_sets() -> None:
@@ -135,9 +129,6 @@ def test_the_bootstrap_resamples_data_sets_separately_and_their_metrics_together
     assert actual.confidence_interval() == pytest.approx(tuple(np.percentile(expected, [2.5, 97.5])))
     doubled = SummaryResult("diaeval", "actions", (members[0], members[0]))
     np.testing.assert_allclose(doubled.bootstrap, members[0].bootstrap(crc32(b"gsim")))
-
-
-# ---- differences
 
 
 @settings(deadline=None, max_examples=25)
@@ -186,9 +177,6 @@ def test_an_undefined_member_makes_an_undefined_mean() -> None:
     flat = Outcome("sts", "sample", "cosine", "Spearman", evidence, "spearman")
     (actual,) = summarise(results("dialoguecse", flat))
     assert np.isnan([actual.value, *actual.confidence_interval()]).all()
-
-
-# ---- evaluations that cannot be run as requested are reported, not skipped silently
 
 
 @pytest.fixture

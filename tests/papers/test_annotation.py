@@ -92,8 +92,6 @@ def test_texts_without_words_are_rejected() -> None:
         sample_pairs([LabelledTurn("?", "x"), LabelledTurn("!", "y")], None, 1)
 
 
-# ---- files
-
 ROWS = [("1", 'it\'s "fine", I think', "明天能发吗"), ("2", "b", "c"), ("3", "d", "e")]
 
 

@@ -90,9 +90,6 @@ def test_too_few_utterances_are_noted() -> None:
     assert set(results.facts["plots left out"]) == {"two_intents_sample.svg", "two_intents_sample_compressed.svg"}
 
 
-# ---- uniformity and alignment over λ
-
-
 def metric_row(dataset: str, setting: str, metric: str, value: float, task: str = "geometry") -> MetricRow:
     return MetricRow(task, dataset, setting, metric, value, 0.0, value, value, 1, 10)
 

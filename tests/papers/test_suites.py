@@ -207,9 +207,6 @@ def test_folder_without_data_is_rejected(encoder: Encoder, tmp_path: Path) -> No
         evaluate(encoder, tmp_path / "nothing", suite="dse")
 
 
-# ---- definitions
-
-
 @pytest.mark.parametrize("suite", PAPER_SUITES)
 def test_cells_refer_to_results_of_the_suite(suite: str) -> None:
     protocols = all_protocols()
@@ -227,11 +224,7 @@ def test_cells_refer_to_results_of_the_suite(suite: str) -> None:
     [("dse", "prototypes", "clinc150"), ("tadse", "nearest", "snips"), ("dse", "out-of-scope", "clinc150")],
 )
 def test_results_are_placed_in_the_right_cells(
-    suite: str,
-    protocol: str,
-    dataset: str,
-    evaluated_suites: EvaluatedSuites,
-    function_results: tuple[Results, Path],
+    suite: str, protocol: str, dataset: str, evaluated_suites: EvaluatedSuites, function_results: tuple[Results, Path]
 ) -> None:
     """The results on the sample data, relabelled as those of one of the paper's data sets, fill its column."""
     results, _ = function_results if suite == "dse" else evaluated_suites(suite)

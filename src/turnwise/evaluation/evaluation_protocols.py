@@ -79,9 +79,6 @@ class Protocol:
         }[self.needs]
 
 
-# ---- kinds of protocols
-
-
 def _frozen(task: str, datasets: Catalogue, evaluate: Callable[..., list[Outcome]]) -> Protocol:
     """Return a protocol on the vectors of a data set."""
     return Protocol(task, datasets, lambda inputs: evaluate(inputs.model.encoder, inputs.data))
@@ -133,9 +130,6 @@ def _ranked(evaluate: Callable[..., list[Outcome]]) -> Protocol:
 def _known(datasets: Mapping[str, Dataset[Any]]) -> Catalogue:
     """Return a catalogue that does not depend on the folder of data sets."""
     return lambda data: datasets
-
-
-# ---- protocols of their own
 
 
 def _run_prototypes(inputs: ProtocolInput) -> list[Outcome]:

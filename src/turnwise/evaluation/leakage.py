@@ -82,10 +82,7 @@ def describe_training_data(training: TrainingData | None) -> str:
 
 
 def example_dialogues(example: Any) -> list[tuple[str, ...]]:
-    """Return the texts of an example as dialogues, of which a text on its own is one.
-
-    A dialogue with several correct responses gives one for each.
-    """
+    """Return an example's texts as dialogues (one for each correct response), of which a text on its own is one."""
     match example:
         case IntentUtterance(text=text) | RetrievalQuery(text=text):
             return [(text,)]
@@ -152,11 +149,7 @@ def find_seen(examples: Sequence[Any], training: TrainingData) -> tuple[Mask, Ha
 
 
 def without_seen(data: Any, training: TrainingData) -> Any:
-    """Return a data set whose test split has only examples that the model has not seen.
-
-    Raises:
-        DatasetError: if none is left, or only one class of several.
-    """
+    """Return a data set without test examples that were seen; DatasetError if none or only one class is left."""
 
     def unseen(examples: tuple[Any, ...], kind: str) -> tuple[Any, ...]:
         mask, _ = find_seen(examples, training)

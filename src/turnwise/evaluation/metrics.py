@@ -152,16 +152,9 @@ def bootstrap_mean(outcomes: Sequence[Outcome], count: int = BOOTSTRAP_SAMPLES) 
 
 
 def bootstrap_outcomes(
-    outcomes: Sequence[Outcome],
-    count: int = BOOTSTRAP_SAMPLES,
-    progress: Progress = silent,
-    *,
-    seed: int | None = None,
+    outcomes: Sequence[Outcome], count: int = BOOTSTRAP_SAMPLES, progress: Progress = silent, *, seed: int | None = None
 ) -> list[Array]:
-    """Return each metric in each bootstrap sample; resamples that several metrics share are drawn once.
-
-    Metrics with equal numbers of runs and examples share them if they are of one data set, or if a seed is given.
-    """
+    """Return each metric in each bootstrap sample; equal sizes of one data set, or with a seed, share resamples."""
     groups: dict[tuple[int, int, int], list[int]] = {}
     for number, outcome in enumerate(outcomes):
         own_seed = crc32(outcome.dataset.encode()) if seed is None else seed
@@ -257,10 +250,7 @@ _ComputeRun = Callable[[_Weights], Array]
 
 
 class _DistinctColumns:
-    """Columns of evidence that are summed in each bootstrap sample, equal ones once.
-
-    Many are equal: the parts of a mean are those of single metrics, and runs share denominators.
-    """
+    """Columns of evidence that are summed in each bootstrap sample; equal ones, such as denominators, once."""
 
     def __init__(self, examples: int) -> None:
         self._examples = examples
@@ -340,10 +330,7 @@ def _correlation(first: Array, second: Array, weights: Array) -> Array:
 
 
 def _ranks(part: Array) -> Callable[[Array], Array]:
-    """Return a function from weights to the ranks from 1 among the sampled examples, both (samples, examples).
-
-    Ties share their mean rank.
-    """
+    """Return a function from weights to the ranks among sampled examples, both (samples, examples); ties share one."""
     order = np.argsort(part, kind="stable")
     _, starts, place = np.unique(part[order], return_index=True, return_inverse=True)
 

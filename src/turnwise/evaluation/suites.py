@@ -72,10 +72,7 @@ def find_suite(name: str) -> Suite:
 
 @dataclass(frozen=True)  # no slots: the bootstrap samples are cached in the instance
 class SummaryResult:
-    """The value of a summary for one model.
-
-    It is the mean over all data sets on which its parts were measured, substitutes and sample data included.
-    """
+    """The value of a summary for one model, over all data sets on which its parts were measured."""
 
     suite: str
     name: str
@@ -130,11 +127,7 @@ class SummaryResult:
 
 
 def summarise(results: Results) -> list[SummaryResult]:
-    """Summarise results; summaries without any measured metric are left out.
-
-    A registered suite has its own summaries; single tasks have one for every task, setting and metric except
-    descriptive ones.
-    """
+    """Summarise results as their suite does; single tasks by task, setting and metric, except descriptive ones."""
     summaries: Iterable[Summary]
     if results.suite in registry.known_names("suite"):
         summaries = find_suite(results.suite).summaries

@@ -50,9 +50,6 @@ class ResultTable:
     proposed: str = ""  # the published row of the method that the paper proposes, if any
 
 
-# ---- numbers as text
-
-
 def format_number(value: float | None, digits: int) -> str:
     """Format a value for a table."""
     if value is None:
@@ -80,9 +77,6 @@ def format_interval(low: float, high: float, digits: int) -> str:
 def decimals_for(*values: float | None) -> int:
     """Return the decimals for metrics outside published tables: two, or three where all of them are small."""
     return 2 if any(value is not None and abs(value) >= 10 for value in values) else 3
-
-
-# ---- cells
 
 
 @dataclass(frozen=True, slots=True)

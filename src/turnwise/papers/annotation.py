@@ -146,9 +146,6 @@ def _same_label_pairs(labels: Sequence[str], random: np.random.Generator) -> Ite
                 yield from ((index, circle[(i + distance) % len(circle)]) for i, index in enumerate(circle))
 
 
-# ---- annotated files
-
-
 class _ScoredPair(NamedTuple):
     line: int
     first: str

@@ -49,11 +49,7 @@ _NamedPlot = tuple[str, Callable[[], str]]
 
 
 def add_plots(suite: str, model: ModelUnderTest, load: LoadDataset, results: Results) -> None:
-    """Add the plots of a suite to the results, or to their facts why a plot cannot be drawn.
-
-    TaDSE's Figures 5, 8 and 10 and the second panel of Figure 4 need a model with templates, UMS's Figure 4 a re-ranker
-    with heads for auxiliary tasks.
-    """
+    """Add the plots of a suite to the results, or to their facts why a plot cannot be drawn."""
     if suite == "dse" and model.encoder is not None:
         plots = _dse_plots(model.encoder, model.name, load)
     elif suite == "tadse":
@@ -64,9 +60,6 @@ def add_plots(suite: str, model: ModelUnderTest, load: LoadDataset, results: Res
         return
     for name, draw in plots:
         results.add_plot(name, draw)
-
-
-# ---- DSE and TaDSE
 
 
 def _dse_plots(encoder: SupportsEncode, model: str, load: LoadDataset) -> Iterator[_NamedPlot]:
@@ -139,9 +132,6 @@ def _geometry_lines(results: Results) -> dict[str, list[tuple[float, float]]]:
     return lines
 
 
-# ---- UMS
-
-
 def _ums_plots(reranker: Reranker, model: str, load: LoadDataset) -> Iterator[_NamedPlot]:
     for name in ("ubuntu_v1", "douban", "ecommerce", "irc_ubuntu", "sample"):
         if (data := load("candidates", name)) is not None:
@@ -150,16 +140,10 @@ def _ums_plots(reranker: Reranker, model: str, load: LoadDataset) -> Iterator[_N
                     yield f"marks_{name}_{task}.svg", partial(mark_map, reranker, data, task, model=model)
 
 
-# ---- t-SNE maps: DSE's Figure 1, TaDSE's Figures 4, 9 and 10, and UMS's Figure 4
-
-
 def intent_map(
     encoder: SupportsEncode, data: IntentData, *, intents: int = 10, out_of_scope: bool = True, model: str = ""
 ) -> str:
-    """Draw test utterances of some intents in colour, and out-of-scope ones as black rings (DSE, Fig. 1, left).
-
-    There are at most as many out-of-scope utterances as of the sampled intents together. `model` is for the title.
-    """
+    """Draw test utterances of some intents in colour, and as many out-of-scope ones as rings (DSE, Fig. 1, left)."""
     if out_of_scope and not data.out_of_scope.test:
         raise DatasetError(f"{data.name} has no out-of-scope utterances: show its intents alone (out_of_scope=False)")
     random = np.random.default_rng(0)
@@ -182,10 +166,7 @@ def intent_map(
 def answer_map(
     encoder: SupportsEncode, pairs: Sequence[tuple[str, str]], name: str, *, others: int = 100, model: str = ""
 ) -> str:
-    """Draw questions as triangles, their answers as circles, others as black rings (DSE, Fig. 1, right).
-
-    The plot has twelve pairs and `others` answers to other questions; both names are for the title.
-    """
+    """Draw twelve questions as triangles, answers as circles, others as black rings (DSE, Fig. 1, right)."""
     count = 12
     if len(pairs) < count + others:
         raise DatasetError(f"{name} has {len(pairs)} pairs, {count + others} are needed: give more, or ask for fewer")
@@ -214,10 +195,7 @@ def two_intents_map(
 
 
 def mark_map(reranker: Reranker, data: CandidateData, task: AuxiliaryTask, model: str = "") -> str:
-    """Draw the states at the marks of windows of test dialogues, the correct marks red, the others blue (UMS, Fig. 4).
-
-    The re-ranker has a head for the task. A context and its first correct response are a dialogue.
-    """
+    """Draw the states at the marks of windows of test dialogues, correct ones red, others blue (UMS, Fig. 4)."""
     questions = [
         question
         for question in sample_questions(complete_dialogues(data.test), window=reranker.window)

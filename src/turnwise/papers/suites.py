@@ -142,8 +142,6 @@ def _as_list(value: str | list[str]) -> list[str]:
 PAPER_SUITES = {name: _load_suite(name) for name in ("dse", "dialoguecse", "tadse", "diaeval", "ums")}
 
 
-# ---- tables filled with our results
-
 #: The backbone of most published results: BERT-base.
 _PUBLISHED_BACKBONE: Architecture = ("bert", 12, 768)
 
@@ -161,11 +159,7 @@ def add_tables(
     model: ModelUnderTest,
     effort: Effort,
 ) -> None:
-    """Add a suite's tables to the results, and the published values to their rows.
-
-    Results on other data than the paper's get separate tables. Gets the data sets used, by task and name, the model,
-    and how much of the protocols was run.
-    """
+    """Add a suite's tables to the results, separate ones for other data, and the published values to their rows."""
     remark = results.facts["remark"] = _backbone_remark(model.backbones)
     other_datasets = {*suite.stand_ins, *(name for step in suite.steps for name in step.alternatives)}
     differences = {

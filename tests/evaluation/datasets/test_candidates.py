@@ -279,9 +279,6 @@ def test_real_files_hold_their_positives() -> None:
     assert Counter(len(example.responses) for example in plus.test)[10] >= 1135
 
 
-# ---- next turns of conversations
-
-
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=7), min_size=12, max_size=30), st.integers(1, 4))
 def test_next_turns_are_found_among_those_of_consecutive_dialogues(words: list[list[int]], history: int) -> None:
     dialogues = tuple(

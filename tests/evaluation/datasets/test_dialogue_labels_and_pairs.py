@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from turnwise.core.dialogue import SYSTEM, USER, Turn
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.evaluation.datasets.candidates import QUESTION_DATASETS
-from turnwise.evaluation.datasets.dialogues import (
-    ACTION_DATASETS,
-    INFERENCE_DATASETS,
-    ActionExample,
-    InferenceExample,
-)
+from turnwise.evaluation.datasets.dialogues import ACTION_DATASETS, INFERENCE_DATASETS, ActionExample, InferenceExample
 from turnwise.evaluation.datasets.retrieval import RetrievalQuery, retrieval_datasets
 from turnwise.evaluation.datasets.sentence_pairs import SIMILARITY_DATASETS, TRIPLET_DATASETS, SimilarityPair, Triplet
 
@@ -34,9 +29,6 @@ def lines(*records: object) -> str:
 @pytest.fixture(scope="module")
 def world(sample_world: Callable[[int], Path]) -> Path:
     return sample_world(60)
-
-
-# ---- questions
 
 
 def test_questions_come_from_every_category_in_order(tmp_path: Path) -> None:
@@ -60,9 +52,6 @@ def test_sample_questions_are_user_turns_with_the_answer(world: Path) -> None:
             if dialogue.split == "test" and question.speaker == USER and answer.speaker == SYSTEM and long_enough:
                 expected.add((question.text, answer.text))
     assert set(pairs) == expected
-
-
-# ---- actions
 
 
 def test_actions_are_act_types_and_need_a_history(tmp_path: Path) -> None:
@@ -129,9 +118,6 @@ def test_sample_actions_are_those_of_the_next_system_turn(world: Path) -> None:
     )
 
 
-# ---- inference
-
-
 @pytest.mark.parametrize(
     ("query", "history", "label"),
     [("0", "0", "consistent"), ("1", "0", "inconsistent"), ("0", "1", "inconsistent"), ("1", "1", "inconsistent")],
@@ -192,9 +178,6 @@ def test_decode_pairs_split_by_their_first_text(tmp_path: Path) -> None:
     assert len(INFERENCE_DATASETS["decode_pairs"].load(tmp_path).test) == len(data.test)
 
 
-# ---- similarity
-
-
 def test_similarity_layouts(tmp_path: Path) -> None:
     benchmark = tmp_path / "sts_nli/stsbenchmark/data/stsbenchmark"
     write(benchmark / "sts-dev.csv", 'main\tfile\t2012\t1\t2.5\ta "quoted text\tb\n')
@@ -222,9 +205,6 @@ def test_semeval_files_are_one_set_without_unscored_pairs(tmp_path: Path) -> Non
     assert (data.valid, data.test) == ((), (SimilarityPair("v", "w", 0.5), SimilarityPair("x", "y", 1.0)))
 
 
-# ---- retrieval
-
-
 def test_texts_without_positives_or_negatives_are_no_queries(tmp_path: Path) -> None:
     content = "0\trefund?\ttopic\t1\t2,3\n1\tmoney back\t\t\t2\n2\tgood day\t\t0\t\n3\tbye\t\t0,1\t2\n"
     for split in ("dev", "test"):
@@ -236,8 +216,6 @@ def test_texts_without_positives_or_negatives_are_no_queries(tmp_path: Path) -> 
         RetrievalQuery("bye", ("refund?", "money back"), ("good day",)),
     )
 
-
-# ---- triplets
 
 pair = st.tuples(st.sampled_from("pqr"), st.text("abc", min_size=1, max_size=3), st.sampled_from("012"))
 

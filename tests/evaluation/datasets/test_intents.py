@@ -94,9 +94,6 @@ def utterance(text: str, intent: str, *values: tuple[str, str]) -> IntentUtteran
     )
 
 
-# --- made-up data sets in each layout
-
-
 EXPECTED = {
     **{name: [IntentUtterance("fly me away", "fly")] for name in KNOWN if name.startswith("clinc150")},
     **{
@@ -142,9 +139,6 @@ def test_out_of_scope_is_separate_until_requested(tmp_path: Path) -> None:
     assert load_intents("sample", tmp_path).out_of_scope == OutOfScopeTexts(*[("what is love",)] * 3)
     banking = load_intents("banking77", tmp_path)
     assert banking.with_out_of_scope() == banking
-
-
-# --- templates
 
 
 names = st.sampled_from(["date", "time", "fromloc.city_name"])
@@ -262,9 +256,6 @@ def test_what_an_utterance_gives() -> None:
         IntentUtterance("to rome", "go", (Slot("city", "york", 3, 7),))
 
 
-# --- which there are
-
-
 def test_the_known_ones_come_in_a_stable_order(tmp_path: Path) -> None:
     assert list(intent_datasets()) == KNOWN
     assert list(intent_datasets(tmp_path)) == KNOWN
@@ -341,9 +332,6 @@ def test_the_probe_measures_private_sets(tmp_path: Path) -> None:
     assert values and all(name.startswith("mine ") and value == 100 for name, value in values.items())
 
 
-# --- stores
-
-
 def labelled_dialogue(number: int, split: str | None, intent: str, text: str) -> Dialogue:
     turns = (Turn(USER, text, intent), Turn(SYSTEM, f"this is answer number {number}", "reply"), Turn(USER, "thanks"))
     return Dialogue(f"{split} {number}", turns, split=split)
@@ -396,9 +384,6 @@ def test_the_probe_measures_a_store(tmp_path: Path) -> None:
     assert {"responses R10@1", "responses MRR"} <= set(values)
 
 
-# --- what does not fit
-
-
 @pytest.mark.parametrize(
     ("name", "path", "content", "message"),
     [
@@ -418,9 +403,6 @@ def test_what_does_not_fit_is_named_by_file_and_place(
         load_intents(name, tmp_path)
     named = path if message.startswith(("line", "entry", "the whole")) else path.split("/")[0]
     assert re.sub("seq.out|label", "seq.in", named) in str(raised.value)
-
-
-# --- real data
 
 
 @cache

@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 
 from turnwise.core.errors import EvaluationError
 from turnwise.evaluation.metrics import BOOTSTRAP_SAMPLES, Outcome, Statistic
-from turnwise.evaluation.reporting.comparison import (
-    compare,
-    comparison_json,
-    comparison_text,
-    holm,
-)
+from turnwise.evaluation.reporting.comparison import compare, comparison_json, comparison_text, holm
 from turnwise.evaluation.reporting.report import escape_markdown
 from turnwise.evaluation.results import Results, write_results
 

@@ -131,9 +131,6 @@ def test_the_summary_counts_what_can_be_compared(folder: Path) -> None:
     assert text.count("△ +0.03") == 1
 
 
-# ---- in a browser
-
-
 class Visit:
     """A page opened, with everything that it asked for or complained about."""
 

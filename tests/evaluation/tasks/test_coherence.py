@@ -105,9 +105,6 @@ def values(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
     return {(outcome.setting, outcome.metric): outcome.value for outcome in outcomes}
 
 
-# ---- puzzles
-
-
 def test_a_dialogue_is_a_context_with_its_first_right_response() -> None:
     wrong = Candidates(("x0", "x1"), ("x2",), (False,))
     empty = Candidates(("y0", " "), ("",), (True,))
@@ -149,9 +146,6 @@ def test_every_position_is_equally_likely() -> None:
     for places, place in counts:
         shares = np.bincount([place(puzzle) for puzzle in puzzles], minlength=places) / len(puzzles)
         assert shares == pytest.approx([1 / places] * places, abs=0.05)
-
-
-# ---- metrics
 
 
 def test_a_model_that_knows_gets_everything_and_chance_is_stated() -> None:
@@ -254,9 +248,6 @@ def test_data_without_another_dialogue_is_refused() -> None:
     for few in ([], EXAMPLES[:1], [Candidates(("a",), ("b",), (False,))] * 2):
         with pytest.raises(DatasetError, match="toy has no dialogue of two turns or more"):
             coherence(KNOWING, few, "toy")
-
-
-# ---- which models can answer
 
 
 @pytest.fixture(scope="module")

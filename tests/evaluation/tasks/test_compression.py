@@ -89,9 +89,6 @@ def make_utterance(text: str, intent: str, value: str = "") -> IntentUtterance:
     return IntentUtterance(text, intent, (Slot("what", value, start, start + len(value)),) if value else ())
 
 
-# ---- the mixture
-
-
 @settings(deadline=None)
 @given(st.floats(0, 1), st.lists(st.text("abcd", min_size=1), min_size=1, max_size=6))
 def test_a_mixture_is_the_equation_of_both_sides(share: float, texts: list[str]) -> None:
@@ -108,9 +105,6 @@ def test_the_best_share_is_the_smallest_of_the_highest(curve: dict[float, float]
     best = best_weight(curve)
     assert curve[best] == max(curve.values())
     assert not any(share < best and accuracy == curve[best] for share, accuracy in curve.items())
-
-
-# ---- the curve
 
 
 DATA = IntentData(
@@ -186,8 +180,6 @@ def test_test_utterances_see_the_chosen_share_alone() -> None:
     assert accuracy.row().n == len(whole.test)
 
 
-# ---- λ is chosen on validation
-
 #: At 0.5 the first is nearest to its intent, at 0.1 and 0.2 the second.
 DRAWN_TO, DRAWN_FROM = make_utterance("first red", "left", "red"), make_utterance("second red", "left", "red")
 LEFT_OR_RIGHT = (make_utterance("to the left", "left"), make_utterance("to the right", "right"))
@@ -254,9 +246,6 @@ def test_nothing_is_given_where_no_slots_are_marked() -> None:
     assert compressed_geometry(own, {"given": templates}, plain) == []
 
 
-# ---- uniformity and alignment
-
-
 def test_uniformity_and_alignment_are_those_of_the_equations() -> None:
     """Eqs. 5 to 7 pair by pair."""
     (own, templates), test = sides(), DATA.test
@@ -276,9 +265,6 @@ def test_uniformity_and_alignment_are_those_of_the_equations() -> None:
     actual = compressed_geometry(own, {"retrieved": Side(RandomEncoder(), True), "given": templates}, DATA)
     assert metric_values(actual) == pytest.approx(expected, abs=1e-5)
     assert {outcome.task for outcome in actual} == {"geometry"}
-
-
-# ---- a model's folder, by the library and by the command line
 
 
 @pytest.fixture(scope="module")
@@ -386,9 +372,6 @@ def test_a_side_is_known_by_its_detector_but_not_by_the_share(model: Path, detec
     assert second != first
     set_compression(model, source="detected")
     assert known() == second
-
-
-# ---- the commands
 
 
 def run(*arguments: object, code: int = 0) -> str:

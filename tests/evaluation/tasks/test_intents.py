@@ -68,9 +68,6 @@ def toy(train: int = 60, valid: int = 0, test: int = 40, out_of_scope: OutOfScop
     )
 
 
-# ---- prototypes
-
-
 @settings(deadline=None)
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=60), st.integers(1, 6), st.integers(0, 9))
 def test_few_shot_draws(labels: list[str], shots: int, seed: int) -> None:
@@ -130,9 +127,6 @@ def test_an_intent_without_training_utterances_is_never_found() -> None:
     for task in (prototype_intents, nearest_intents):
         for outcome in task(Letters(), data):
             assert outcome.evidence.mean() == 0.5
-
-
-# ---- nearest neighbours
 
 
 def test_the_nearest_neighbour_is_scikit_learns() -> None:
@@ -236,10 +230,7 @@ def test_slots_change_nothing_for_an_encoder_that_reads_texts() -> None:
             predicted = super().encode(inputs, normalise=normalise, max_length=max_length)
             return predicted + np.random.default_rng(0).normal(scale=1e-7, size=predicted.shape).astype(np.float32)
 
-    tasks = (
-        lambda encoder, data: prototype_intents(encoder, data, seeds=2),
-        logistic_intents,
-    )
+    tasks = (lambda encoder, data: prototype_intents(encoder, data, seeds=2), logistic_intents)
     for task in tasks:
         for before, after in zip(task(Letters(), plain), task(Letters(), data), strict=True):
             assert np.array_equal(before.evidence, after.evidence)
@@ -298,9 +289,6 @@ def test_out_of_scope_is_one_more_intent() -> None:
     assert outcome.evidence[0, -2:].tolist() == [1, 0]
     (outcome,) = nearest_intents(Letters(), data, include_out_of_scope=False)
     assert (outcome.setting, outcome.evidence.shape) == ("1-NN, in scope only", (1, 40))
-
-
-# ---- logistic regression
 
 
 def test_regression_takes_the_best_strength_on_validation() -> None:

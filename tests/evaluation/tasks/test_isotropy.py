@@ -82,9 +82,6 @@ def metric_values(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], float]:
     return {(outcome.setting, outcome.metric): outcome.row().value for outcome in outcomes}
 
 
-# ---- metrics
-
-
 def test_equals_plain_numpy() -> None:
     data, encoder = held(), ConversationEncoder()
     actual = metric_values(isotropy(encoder, data))
@@ -117,9 +114,6 @@ def test_a_model_that_tells_nothing_apart_gains_nothing() -> None:
         assert value == pytest.approx(expected, nan_ok=True)
 
 
-# ---- what is sampled
-
-
 def test_utterances_are_texts_and_contexts_conversations() -> None:
     encoder = ConversationEncoder()
     isotropy(encoder, held())
@@ -146,9 +140,6 @@ def test_what_a_corpus_has_too_little_of() -> None:
     }
     rare = held(150, 4, [f"answer {number}" for number in range(1000)])
     assert {key[1] for key in metric_values(isotropy(ConversationEncoder(), rare))} == {COSINE, SHARE}
-
-
-# ---- contexts, answers and pairs
 
 
 @given(DIALOGUES, st.integers(1, 4))
@@ -223,9 +214,6 @@ def test_no_answer_makes_up_all_pairs() -> None:
     assert Counter(one.answer for one, _ in pairs) == {"yes": 20, "no": 3}
     # they take turns, so that any beginning has about as many of each
     assert [one.answer for one, _ in pairs[:7]] == ["yes", "no"] * 3 + ["yes"]
-
-
-# ---- end to end
 
 
 def test_a_sample_world_is_measured_by_the_command(sample_world: Callable[[int], Path]) -> None:

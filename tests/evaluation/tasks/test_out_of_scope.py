@@ -9,12 +9,7 @@ from sklearn.metrics import accuracy_score, recall_score, roc_auc_score, roc_cur
 
 from tests.helpers.encoders import TextEncoder
 from turnwise.core.errors import DatasetError
-from turnwise.evaluation.datasets.intents import (
-    OUT_OF_SCOPE,
-    IntentData,
-    IntentUtterance,
-    OutOfScopeTexts,
-)
+from turnwise.evaluation.datasets.intents import OUT_OF_SCOPE, IntentData, IntentUtterance, OutOfScopeTexts
 from turnwise.evaluation.metrics import Outcome, compute_per_run
 from turnwise.evaluation.tasks.intents import sample_few_shot
 from turnwise.evaluation.tasks.out_of_scope import detect_out_of_scope

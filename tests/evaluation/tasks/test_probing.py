@@ -171,15 +171,7 @@ def test_so_many_steps_are_made_at_most(steps: int | None, made: int) -> None:
         return cross_entropy(logits, targets)
 
     grid = (ProbeSettings(0, 0.0, 1e-3, 0.0),)
-    fit_probe(
-        (train, classes),
-        (valid, requests),
-        3,
-        loss,
-        lambda *_: float(next(better)),
-        grid=grid,
-        steps=steps,
-    )
+    fit_probe((train, classes), (valid, requests), 3, loss, lambda *_: float(next(better)), grid=grid, steps=steps)
     assert losses == made
 
 

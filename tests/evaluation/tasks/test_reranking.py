@@ -180,8 +180,6 @@ def test_a_copy_of_the_truth_is_not_held_against_the_model() -> None:
     assert values(rerank(Lengths(), [doubled], "toy"))["R3@1"] == 1
 
 
-# ---- the adversarial set
-
 some = st.builds(
     lambda context, rows: Candidates(
         tuple(context), tuple(text for text, _ in rows), tuple(right for _, right in rows)

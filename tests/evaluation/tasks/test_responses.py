@@ -40,9 +40,6 @@ NOTHING = dict.fromkeys(EVERYTHING, 0)
 PAIRS = [(f"question {n}", f"answer {n}") for n in range(350)]
 
 
-# ---- answers
-
-
 def test_an_oracle_gets_everything_and_a_constant_nothing() -> None:
     for pool, count, setting in (("random", 350, "0-shot similarity"), ("chunks", 300, "0-shot similarity, chunks")):
         ranked = rank_answers(Oracle(), PAIRS, "toy", pools=[pool])  # type: ignore[arg-type]
@@ -116,8 +113,6 @@ def test_too_few_answers_say_so(pool: str) -> None:
             rank_answers(Oracle(), pairs, "toy", pools=[pool])  # type: ignore[arg-type]
     assert values(rank_answers(Oracle(), PAIRS[:100], "toy", pools=[pool])) == EVERYTHING  # type: ignore[arg-type]
 
-
-# ---- responses to histories
 
 EXAMPLES = [
     Candidates(

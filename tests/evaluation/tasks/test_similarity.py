@@ -61,9 +61,6 @@ def test_only_test_pairs_count_and_the_length_is_the_papers() -> None:
     assert outcomes[0].row().n == 5
 
 
-# ---- nli
-
-
 @settings(deadline=None)
 @given(st.lists(st.builds(Triplet, TEXTS, TEXTS, TEXTS), min_size=1, max_size=20))
 def test_nli_equals_a_plain_loop(triplets: list[Triplet]) -> None:
@@ -94,8 +91,6 @@ def test_nli_encodes_each_text_once_and_truncates_it() -> None:
     assert outcome.evidence[0, 1] == 1.0
     assert outcome.row().value == pytest.approx(100 * outcome.evidence.mean())
 
-
-# ---- retrieval
 
 CANDIDATES = st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=8).map(tuple)
 QUERIES = st.lists(

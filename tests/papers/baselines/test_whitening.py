@@ -9,10 +9,7 @@ from sklearn.decomposition import PCA
 
 from tests.helpers.vector_table import VectorTable
 from turnwise.core.errors import ModelError
-from turnwise.papers.baselines.postprocessing import (
-    WhiteningPostprocessor,
-    encode_for_fitting,
-)
+from turnwise.papers.baselines.postprocessing import WhiteningPostprocessor, encode_for_fitting
 
 
 def anisotropic(count: int, size: int, seed: int = 0) -> npt.NDArray[np.float64]:

@@ -43,9 +43,6 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return write_corpus(tmp_path_factory.mktemp("market") / "store", *([each] for each in (eaten + met) * 10))
 
 
-# ---- counting
-
-
 @given(
     texts=st.lists(
         st.lists(st.sampled_from(["a", "B", "c,", "d", "Rare"]), min_size=1, max_size=12), min_size=1, max_size=8
@@ -82,9 +79,6 @@ def test_words_are_counted_and_sorted(tmp_path: Path) -> None:
     assert frequent_words(corpus, 3) == ["b"]
     with pytest.raises(ModelError, match=r"no word occurs 4 times .*at most 3\): .*smaller --min-count"):
         frequent_words(corpus, 4)
-
-
-# ---- fitting
 
 
 def step_by_loops(
@@ -161,9 +155,6 @@ def test_words_with_equal_contexts_become_similar(market: Corpus, tmp_path: Path
     assert all(done == total for step, done, total in steps if step.startswith("counting"))
 
 
-# ---- the file
-
-
 def test_file_has_the_most_frequent_word_first(tmp_path: Path) -> None:
     texts = ["7 Trains, 7 TAXIS?", "7 trains… straße", "taxis 7 😀 Straße"]
     out = tmp_path / "new" / "folder" / "vectors.txt"
@@ -184,10 +175,7 @@ def test_equal_seeds_give_equal_files(market: Corpus, tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"min_count": 1000}, "no word occurs 1000 times"),
-        ({"window": 0}, "no two frequent words occur"),
-    ],
+    [({"min_count": 1000}, "no word occurs 1000 times"), ({"window": 0}, "no two frequent words occur")],
 )
 def test_failed_training_keeps_the_existing_file(
     market: Corpus, tmp_path: Path, changes: dict[str, float], message: str
@@ -205,9 +193,6 @@ def test_unwritable_paths_are_rejected_before_counting(market: Corpus, tmp_path:
     (tmp_path / "file").touch()
     with pytest.raises(ModelError, match=r"v\.txt cannot be written .*another --out"):
         train_word_vectors(market, tmp_path / "file" / "v.txt", progress=fail)
-
-
-# ---- the command
 
 
 def test_command_trains_on_a_split(tmp_path: Path) -> None:

@@ -124,9 +124,6 @@ def test_runs_without_saved_epochs_are_rejected(plan: EvaluationPlan, tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
-# ---- on the command line
-
-
 def test_the_command_prints_every_epoch(run: Path, world: Path, tmp_path: Path) -> None:
     options = ["--every-epoch", "--task", "nli", "--data", world, "--out", tmp_path / "out"]
     answer = run_command("evaluate", run, *options)

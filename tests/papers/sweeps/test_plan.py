@@ -53,9 +53,6 @@ def same(first: Any, second: Any) -> bool:
     return repr(first) == repr(second)
 
 
-# ---- axes and names
-
-
 @given(st.lists(VALUES.filter(lambda value: not is_number(value)), min_size=1, max_size=4, unique_by=repr))
 def test_axis_values_round_trip_through_yaml(values: list[Any]) -> None:
     """The text between the brackets of a YAML list is parsed as its items, so brackets and quotes protect commas."""
@@ -139,9 +136,6 @@ def test_run_names_depend_on_the_whole_recipe(recipes: Path) -> None:
     other = [replace(two, seed=2), replace(two, first=None), fewer, two.first, two]
     assert len({run_name(each) for each in other}) == len(other)
     assert run_name(two).startswith("dse~")
-
-
-# ---- files
 
 
 def recipe_keys(recipe: Recipe | None) -> dict[str, Any]:
@@ -251,9 +245,6 @@ def test_unknown_recipes_and_empty_grids_are_rejected() -> None:
         load_sweep("dse").plan()
     with pytest.raises(TrainingError, match="two axes have the same key"):
         load_sweep("wmdc-windows", ["seed=1", "seed=2"])
-
-
-# ---- variants
 
 
 def test_variant_is_the_last_axis(load_variants: LoadVariants, recipes: Path) -> None:

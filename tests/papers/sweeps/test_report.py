@@ -65,9 +65,6 @@ def points_of(picture: ElementTree.Element) -> list[tuple[float, float]]:
     return [mark for line in groups(picture, "line-") for mark in marks(line)]
 
 
-# ---- results.json
-
-
 def test_json_has_summaries_and_paired_differences(tmp_path: Path) -> None:
     made = points()
     write_experiment(made, AXES, tmp_path, "Sizes", ["one remark"])
@@ -131,9 +128,6 @@ def test_undefined_results_are_null_in_json_and_named_in_tables(tmp_path: Path) 
     assert summary["difference"] == {"value": None, "low": None, "high": None}
     assert table(tmp_path, "Results")["flat"] == ["undefined (undefined)"]
     assert len(points_of(curve(tmp_path, "dialoguecse-similarity"))) == 1
-
-
-# ---- table.md
 
 
 def test_markdown_tables_agree_with_json(tmp_path: Path) -> None:
@@ -209,9 +203,6 @@ def test_differences_refer_to_the_first_point_even_if_it_failed(tmp_path: Path) 
     assert read(tmp_path)["points"][1]["figures"][0]["not_comparable"] == "e does not have it"
 
 
-# ---- curves
-
-
 def test_curves_have_a_line_for_every_combination_of_the_other_axes(tmp_path: Path) -> None:
     write_experiment(points(), AXES, tmp_path, "Sizes")
     assert {path.name for path in (tmp_path / "curves").iterdir()} == {"diaeval-actions.svg", "diaeval-responses.svg"}
@@ -273,9 +264,6 @@ def test_curves_of_single_tasks_have_distinct_file_names(tmp_path: Path) -> None
     assert table(tmp_path, "Results")["model"] == ["intents, 1-NN, a/b", "intents, 1-NN, a b"]
 
 
-# ---- report.html
-
-
 class PageElements(HTMLParser):
     """Collects the elements of a page with their attributes."""
 
@@ -316,9 +304,6 @@ def test_page_marks_significant_differences(tmp_path: Path) -> None:
     elements = PageElements((tmp_path / "report.html").read_text(encoding="utf-8")).elements
     verdicts = [attributes["title"] for tag, attributes in elements if tag == "td" and "title" in attributes]
     assert verdicts == ["better", "worse"]
-
-
-# ---- repeated writing
 
 
 def test_rewriting_gives_the_same_bytes_as_writing_once(tmp_path: Path) -> None:

@@ -87,9 +87,6 @@ def values(points: list[SweepPoint]) -> list[list[float]]:
     return [[row.value for results in point.results for row in results.rows] for point in points]
 
 
-# ---- running
-
-
 @pytest.fixture(scope="module")
 def pair(world: Path, tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SweepPoint]]:
     """A small uninterrupted sweep."""
@@ -150,11 +147,7 @@ def test_finished_sweeps_are_not_repeated(
 
 
 def test_resuming_between_points_gives_the_same_results(
-    pair: tuple[Path, list[SweepPoint]],
-    tiny_recipe: Path,
-    world: Path,
-    tmp_path: Path,
-    training_log: TrainingLog,
+    pair: tuple[Path, list[SweepPoint]], tiny_recipe: Path, world: Path, tmp_path: Path, training_log: TrainingLog
 ) -> None:
     stop = TrainingInterruptedError("interrupted at step 2 of 4")
     training_log.error_at = lambda number: stop if number == 1 else None
@@ -244,10 +237,7 @@ def test_another_recipe_or_corpus_is_rejected_in_the_same_folder(
         sweep_of(whole, "steps=3")
     with pytest.raises(TrainingError, match=r"another recipe \(objectives was .*, now "):
         sweep_of(
-            whole,
-            f"backbone={backbone()}",
-            *("batch_size=8", "steps=2", "max_length=24", "log_every=1"),
-            name="simcse",
+            whole, f"backbone={backbone()}", *("batch_size=8", "steps=2", "max_length=24", "log_every=1"), name="simcse"
         )
     with pytest.raises(TrainingError, match="another corpus or other splits"):
         sweep_of(Corpus(whole.stores, ["train"]), "steps=2")
@@ -295,9 +285,6 @@ def test_several_processes_are_rejected(
     with pytest.raises(TrainingError, match="runs in one process"):
         run(seeds(tiny_recipe, "1"), corpus(), world, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-# ---- out of memory
 
 
 def test_out_of_memory_in_training_fails_one_point(
@@ -353,9 +340,6 @@ def test_out_of_memory_in_evaluation_fails_one_point_but_stops_at_the_untrained_
     assert second.results and not second.failure
 
 
-# ---- the untrained model
-
-
 @pytest.mark.parametrize("axis", ["layers=1,2", "pooling=mean,cls"])
 def test_untrained_model_is_left_out_if_an_axis_changes_it(
     axis: str, tiny_recipe: Path, world: Path, tmp_path: Path
@@ -380,9 +364,6 @@ def test_untrained_model_has_the_common_layers_and_pooling(tiny_recipe: Path, wo
     encoder = Encoder.load(backbone(), pooling="cls")
     encoder.backbone.keep_layers(1)
     assert points[0].results[0].facts["fingerprint"] == encoder_fingerprint(encoder)
-
-
-# ---- the command
 
 
 app = typer.Typer()

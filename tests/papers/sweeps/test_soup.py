@@ -56,9 +56,6 @@ def written(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-# ---- on disk
-
-
 def test_saved_soup_has_the_same_vectors_and_names_its_models(
     folders: tuple[Path, Path], first: Encoder, second: Encoder, tmp_path: Path
 ) -> None:
@@ -116,9 +113,6 @@ def test_folders_with_other_files_are_rejected(folders: tuple[Path, Path], tmp_p
     with pytest.raises(ModelError, match=r"models/0\.5 is not empty"):
         write_soups(*folders, [0.5], tmp_path)
     assert not any(path.suffix == ".safetensors" for path in tmp_path.rglob("*"))
-
-
-# ---- evaluation
 
 
 @pytest.fixture(scope="module")
@@ -188,9 +182,6 @@ def test_invalid_evaluations_are_rejected_before_soups_are_written(
     with pytest.raises(EvaluationError, match="there is no suite 'dsa': choose from dse"):
         evaluate_soups(*folders, [0.5], EvaluationPlan(world, suites=["dsa"]), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-# ---- the command
 
 
 def run(*arguments: object, code: int = 0) -> str:

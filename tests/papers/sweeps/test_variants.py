@@ -31,8 +31,6 @@ from turnwise.training.recipe_loading import load_recipe
 
 pytestmark = pytest.mark.usefixtures("no_curves", "few_bootstrap_samples")
 
-# ---- shared runs
-
 
 @dataclass
 class CallLog:
@@ -210,9 +208,6 @@ def test_word_vectors_are_trained_once_on_the_sampled_corpus(
     assert len({fingerprint for _, fingerprint, _ in call_log.evaluated}) == 3
 
 
-# ---- end to end
-
-
 def evaluation(data: Path) -> EvaluationPlan:
     return EvaluationPlan(data, tasks=("nli",), effort=Effort(seeds=1))
 
@@ -233,11 +228,7 @@ def table(
 ) -> tuple[Path, list[SweepPoint], Path]:
     """A sweep of trained and evaluated models."""
     out = tmp_path_factory.mktemp("table") / "out"
-    return (
-        out,
-        run_sweep(load_variants(METHODS, "two"), corpus(), evaluation(world), out),
-        world,
-    )
+    return (out, run_sweep(load_variants(METHODS, "two"), corpus(), evaluation(world), out), world)
 
 
 @pytest.mark.full

@@ -65,10 +65,7 @@ def candidates_from_store(
 
 
 def candidate_datasets(data: Path | None = None) -> dict[str, Dataset[CandidateData]]:
-    """Return the known data sets, and the folder of data sets itself if it is a store, by its folder's name.
-
-    Sample data have their candidates in a folder next to their dialogues and are the known data set 'sample'.
-    """
+    """Return the known data sets, and the folder itself by its name if it is a store, except that of sample data."""
     if data is None or not is_store(data) or (data / "responses").is_dir():
         return CANDIDATE_DATASETS
     name = data.resolve().name
@@ -131,10 +128,7 @@ def _sample_candidates(dialogues: Iterable[Dialogue], seed: int, candidates: int
 
 
 def _read_file(path: Path, size: int) -> _Examples:
-    """Read examples with `size` candidates each, which separates equal contexts on neighbouring lines.
-
-    Turns without a word, which a few contexts of Ubuntu V1 have, are removed from the context.
-    """
+    """Read examples with `size` candidates each; turns without a word, as in Ubuntu V1, are removed."""
     source = open_strict(path)
     examples = []
     for line, group in read_candidates(source, path):
@@ -192,10 +186,7 @@ def _with_correct_options(context: list[str], options: list[str], correct: list[
 
 
 def _read_dailydialog_plusplus(folder: Path, negatives: str) -> list[_Examples]:
-    """Read five correct responses per context and five wrong ones.
-
-    A wrong one that is also listed as correct is dropped.
-    """
+    """Read five correct and five wrong responses per context, without wrong ones that are also listed as correct."""
 
     def example(record: Any) -> Candidates:
         right = parse_texts(record["positive_responses"])

@@ -85,9 +85,6 @@ class Dataset(Generic[Data]):
         return digest.hexdigest()
 
 
-# ---- the known data sets
-
-
 @cache
 def dataset_descriptions() -> dict[str, dict[str, dict[str, Any]]]:
     """Return the contents of `datasets.yaml`: descriptions by kind and name."""
@@ -141,9 +138,6 @@ def store_dataset(
 ) -> Dataset[Data]:
     """Return a data set that is made of the dialogues of a store."""
     return Dataset(name, ".", files, read, licence, "a store of yours", differs=differs)
-
-
-# ---- reading
 
 
 def open_strict(root: Path) -> CorpusSource:

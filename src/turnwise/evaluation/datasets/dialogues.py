@@ -110,10 +110,7 @@ _InferenceSplits = tuple[tuple[InferenceExample, ...], ...]
 
 
 def _read_ci_tod(folder: Path, train: Iterable[str]) -> _InferenceSplits:
-    """Read CI-ToD, which DiaEval calls IC-TOD: inconsistent is what conflicts with the user's query or the history.
-
-    Conflicts with the knowledge base are ignored, as there.
-    """
+    """Read CI-ToD, DiaEval's IC-TOD: conflicts with query or history count, not those with the knowledge base."""
     domains = {"train": train, "dev": _DOMAINS, "test": _DOMAINS}
     source = open_strict(folder)
 
@@ -152,10 +149,7 @@ def _read_decode(folder: Path) -> _InferenceSplits:
 
 
 def _read_decode_pairs(folder: Path) -> _InferenceSplits:
-    """Read pairs of turns by one speaker: 60% train, 20% valid, 20% test, by a hash of the first turn's text.
-
-    So pairs with the same first turn are in the same split, and the same files give the same splits everywhere.
-    """
+    """Read pairs of turns by one speaker: 60% train, 20% valid, 20% test, by a hash of the first turn's text."""
     splits: dict[str, list[InferenceExample]] = {split: [] for split in SPLITS}
     source = open_strict(folder)
     path = folder / "decode_prosecco_size_df.tsv"
@@ -207,10 +201,7 @@ class ConversationData:
 def sample_dialogues(
     dialogues: Iterable[Dialogue], count: int = MAX_DIALOGUES, seed: int = 0
 ) -> tuple[tuple[Turn, ...], ...]:
-    """Sample dialogues (all if there are fewer) and return their turns without labels, in the order of the corpus.
-
-    Corpora are often sorted by topic, so the first ones would not do. Memory holds the sampled dialogues only.
-    """
+    """Sample dialogues from a stream, as corpora are often sorted by topic; return their turns without labels."""
     random = Random(seed)
     sample: list[tuple[int, Dialogue]] = []
     for number, dialogue in enumerate(dialogues):

@@ -181,15 +181,8 @@ def _set_apart(name: str, *splits: _Split) -> IntentData:
     return IntentData(name, train, valid, test, OutOfScopeTexts(*out_of_scope))
 
 
-# ---- slots
-
-
 def parse_slots(pieces: Pieces, text: str) -> tuple[Slot, ...]:
-    """Return the slots of a text, given in pieces; white space at a value's edges is not part of it.
-
-    Raises:
-        ValueError: if the pieces have other words than the text, or a slot has no value.
-    """
+    """Return the slots of a text, given in pieces; raises ValueError for other words, or a slot without a value."""
     return tuple(Slot.from_text(text, name, start, end) for name, start, end in slot_spans(pieces, text))
 
 
@@ -222,9 +215,6 @@ def template_pieces(template: str, text: str) -> Pieces:
         pieces += [(stripped[end:start], name), (words, "")]
         end = start + len(words)
     return pieces
-
-
-# ---- readers
 
 
 def _read_corpus(reader: str, folder: Path, source: CorpusSource | None = None, **options: str) -> list[_Split]:
@@ -324,9 +314,6 @@ def _located(path: Path, where: str) -> Iterator[None]:
         raise DatasetError(f"{path}, {where}: {error}") from None
 
 
-# ---- stores
-
-
 def has_store_intents(data: Path) -> bool:
     """Return whether a folder is a store whose user turns have intents, and not that of sample data."""
     if not is_store(data) or _KNOWN_DATASETS["sample"].is_present(data):
@@ -358,8 +345,6 @@ def _read_store(folder: Path) -> IntentData:
             )
     return data
 
-
-# ---- the data sets
 
 _READERS: dict[str, Callable[[Path], list[_Split]]] = {
     "clinc150": partial(_read_clinc150, "full"),

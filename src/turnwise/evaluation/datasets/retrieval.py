@@ -65,9 +65,6 @@ class LabelledTurn:
     label: str
 
 
-# ---- construction
-
-
 def split_words(text: str) -> list[str]:
     """Return the case-folded words of a text; Chinese and Japanese characters are words."""
     return _WORD.findall(text.casefold())
@@ -155,9 +152,6 @@ def _highest(scores: npt.NDArray[np.float32], count: int) -> list[int]:
     near = np.flatnonzero((scores >= least) & (scores > 0))
     indices: list[int] = near[np.argsort(-scores[near], kind="stable")][:count].tolist()
     return indices
-
-
-# ---- the data sets
 
 
 def _read_queries(folder: Path) -> list[tuple[RetrievalQuery, ...]]:

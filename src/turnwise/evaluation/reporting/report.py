@@ -17,10 +17,7 @@ _MAX_PORTRAIT_COLUMNS = 8
 
 
 def write_report(results: Results, folder: Path) -> None:
-    """Write `results.json`, `outcomes.parquet`, `tables.md`, `plots/*.svg` and `report.html`.
-
-    Equal results give equal bytes.
-    """
+    """Write `results.json`, `outcomes.parquet`, `tables.md`, `plots/*.svg`, `report.html`: equal for equal results."""
     write_results(results, folder)
     (folder / "tables.md").write_text(render_markdown(results), encoding="utf-8")
     for name, plot in results.plots.items():
@@ -100,9 +97,6 @@ def _compare_cell(cell: MeasuredCell, table: ResultTable) -> tuple[str, str]:
         f"{arrow} {cell.difference}",
         f"{verdict} {table.proposed}: {formatting.format_number(cell.published, table.digits)}",
     )
-
-
-# ---- Markdown
 
 
 def escape_markdown(text: object) -> str:

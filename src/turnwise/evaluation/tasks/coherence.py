@@ -68,10 +68,7 @@ class CoherenceQuestion:
 def coherence(
     model: SupportsEncode | Reranker, examples: Sequence[Candidates], dataset: str, *, progress: Progress = silent
 ) -> list[Outcome]:
-    """Compute the accuracies of misfit, place and predecessor, the metrics of the order, and their chance levels.
-
-    The dialogues are the contexts of the examples, each with its first correct candidate.
-    """
+    """Compute the metrics of the questions that a model can answer on the examples' dialogues, with chance levels."""
     questions = sample_questions(complete_dialogues(examples))
     if not questions:
         raise DatasetError(
@@ -86,9 +83,6 @@ def coherence(
 def coherence_heads(model: Any) -> tuple[str, ...]:
     """Return the heads of a model that can answer; none for an encoder, or a re-ranker that only scores candidates."""
     return tuple(head for head in HEADS if head in getattr(model, "heads", ()))
-
-
-# ---- questions
 
 
 def complete_dialogues(examples: Sequence[Candidates]) -> list[_Texts]:
@@ -123,9 +117,6 @@ def sample_questions(dialogues: Sequence[_Texts], seed: int = 0, window: int = W
         inserted_at, removed = int(random.integers(size + 1)), int(random.integers(size))
         questions.append(CoherenceQuestion(turns, foreign, inserted_at, removed, shuffled))
     return questions
-
-
-# ---- answers
 
 
 def _answer(model: Any, questions: Sequence[CoherenceQuestion], progress: Progress) -> Iterator[_Metric]:

@@ -94,9 +94,6 @@ def _usable_encoders(template_encoders: Mapping[str, SupportsEncode], data: Inte
     return {source: encoder for source, encoder in template_encoders.items() if has_slots or source != "given"}
 
 
-# ---- choosing λ for a model's folder
-
-
 @dataclass(frozen=True, slots=True)
 class TemplateWeightChoice:
     """A chosen λ."""

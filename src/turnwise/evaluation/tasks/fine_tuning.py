@@ -66,11 +66,7 @@ def fine_tuned_intents(
     settings: FineTuningSettings = INTENTS,
     progress: Progress = silent,
 ) -> list[Outcome]:
-    """Compute the accuracy of a linear layer and the encoder, both trained on k utterances per intent.
-
-    Each seed samples as for prototypes (`sample_few_shot`): k utterances per intent to learn from, and k for
-    validation.
-    """
+    """Compute the accuracy after training on k utterances per intent, sampled as for prototypes."""
     tuner = _FineTuner(encoder, settings)
     labels = [example.intent for example in data.train]
     classes, truth = number_intents(data.train, data.test)
@@ -191,10 +187,7 @@ class _FineTuner:
     def fit_classifier(
         self, tokens: Sequence[Tokens], targets: torch.Tensor, rows: tuple[Rows, Rows], size: int, seed: int
     ) -> nn.Module:
-        """Fit the encoder and a linear layer, which is returned, to the training rows, validated on the others.
-
-        Targets are classes, or flags of several labels.
-        """
+        """Fit the encoder and a linear layer, which is returned; targets are classes, or flags of several labels."""
         support, validation = rows
         flags = targets.is_floating_point()
         head = linear_head(self.encoder.hidden, size, self._settings.dropout, seed).to(self.device)

@@ -86,9 +86,6 @@ def geometry(encoder: SupportsEncode, data: IntentData) -> list[Outcome]:
     ]
 
 
-# ---- isotropy of conversations
-
-
 class AnsweredContext(NamedTuple):
     """What was said before an answer, newest turn last."""
 
@@ -148,11 +145,7 @@ def find_contexts(dialogues: Iterable[Sequence[Turn]], window: int) -> list[Answ
 
 
 def frequent_answers(answers: Iterable[str]) -> list[str]:
-    """Return the most frequent answers, most frequent first, ties sorted.
-
-    That is the first percent of the distinct answers, or the first ten if that is more, without those that occur fewer
-    than five times.
-    """
+    """Return the first percent of the distinct answers by frequency (or ten) that occur at least five times."""
     counts = sorted(Counter(answers).items(), key=lambda item: (-item[1], item[0]))
     most = max(FREQUENT_ANSWERS, round(FREQUENT_FRACTION * len(counts)))
     return [answer for answer, count in counts[:most] if count >= FREQUENT_OCCURRENCES]

@@ -85,9 +85,6 @@ def _group_by_label(labels: Sequence[str | Sequence[str]]) -> list[list[int]]:
     return [members[label] for label in sorted(members)]
 
 
-# ---- prototypes
-
-
 def sample_few_shot(labels: Sequence[str | Sequence[str]], shots: int, seed: int) -> tuple[Indices, Indices]:
     """Sample min(2k, n) examples of each label: the larger half as support, the rest for validation.
 
@@ -142,11 +139,7 @@ def is_highest(scores: npt.NDArray[np.float32], truth: Indices) -> Flags:
 def prototype_intents(
     encoder: SupportsEncode, data: IntentData, *, shots: Sequence[int] = SHOTS, seeds: int = SEEDS
 ) -> list[Outcome]:
-    """Compute the accuracy of prototypes, two outcomes for each number of shots.
-
-    An utterance gets the intent of the prototype with the highest cosine (DSE, appendix B). The authors' code does not
-    scale the mean vectors to length 1, which favours intents whose examples are alike: 'mean vectors, dot product'.
-    """
+    """Compute the accuracy of prototypes by cosine, and of unscaled means by dot product, as the authors' code does."""
     labels = [example.intent for example in data.train]
     classes, truth = number_intents(data.train, data.test)
     samples = sample_few_shot_runs(labels, shots, range(seeds))
@@ -165,9 +158,6 @@ def prototype_intents(
                 correct[seed] = is_highest(test @ class_vectors.T, truth)
             outcomes.append(Outcome("intents", data.name, f"{count}-shot {name}", "accuracy", correct))
     return outcomes
-
-
-# ---- nearest neighbours
 
 
 def nearest_intents(
@@ -246,17 +236,10 @@ def _wins_vote(labels: Indices, similarities: npt.NDArray[np.float32], truth: np
     return int(at_least.sum()) == 1  # the true label itself
 
 
-# ---- logistic regression
-
-
 def logistic_intents(
     encoder: SupportsEncode, data: IntentData, *, strengths: Sequence[float] = REGULARISATION
 ) -> list[Outcome]:
-    """Compute the accuracy of logistic regression on the normalised vectors of the whole training set.
-
-    The regularisation is chosen on the validation set; without one, on a tenth of the training set, after which the
-    model is fitted on all of it.
-    """
+    """Compute the accuracy of logistic regression, its strength chosen on validation or a tenth of training data."""
     classes, truth = number_intents(data.train, data.test)
     _, validation_truth = number_intents(data.train, data.valid)
     vectors, rows = encode_examples(encoder, [*data.train, *data.valid, *data.test])

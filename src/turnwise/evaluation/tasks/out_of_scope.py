@@ -112,11 +112,7 @@ def paper_thresholds(similarities: npt.NDArray[np.float32]) -> dict[str, float]:
 
 
 def scope_outcomes(task: str, dataset: str, setting: str, correct: Flags, rejected: Flags) -> list[Outcome]:
-    """Return the paper's metrics.
-
-    `correct` says whether the nearest intent is the true one (runs, in-scope utterances), `rejected` whether an
-    utterance is rejected (runs, utterances), those in scope first.
-    """
+    """Return the paper's metrics; `rejected` has the utterances in scope first, for which alone `correct` is."""
     count = correct.shape[1]
     in_scope = in_scope_mask(rejected, count)
     right = rejected.copy()

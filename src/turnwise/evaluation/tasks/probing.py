@@ -88,11 +88,7 @@ def probe_actions(
     seeds: int = 1,
     steps: int | None = None,
 ) -> list[Outcome]:
-    """Compute micro and macro F1 of the next system actions; an action is predicted if its sigmoid is above 0.5.
-
-    The layer is chosen by macro F1, the benchmark's metric for this task; each seed has its own search of the grid, of
-    at most `steps` steps per layer.
-    """
+    """Compute micro and macro F1 of the next system actions, with the layer of the best macro F1 for each seed."""
     actions = [[example.actions for example in split] for split in (data.train, data.valid, data.test)]
     strata = [" ".join(sorted(each)) for each in actions[0]]
     vectors = _encode_histories(encoder, data)

@@ -51,9 +51,6 @@ Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.floating]
 
 
-# ---- questions and answers
-
-
 def rank_answers(
     encoder: SupportsEncode,
     pairs: Sequence[tuple[str, str]],
@@ -121,9 +118,6 @@ def _chunks(pairs: int, candidates: int) -> Iterator[tuple[Rows, Rows]]:
     for first in range(0, pairs - pairs % candidates, candidates):
         block = np.arange(first, first + candidates)
         yield block, np.tile(block, (candidates, 1))
-
-
-# ---- contexts with labelled candidates
 
 
 def rank_responses(
@@ -294,10 +288,7 @@ def _max_length(dataset: str) -> int:
 
 
 def evaluate_similarity(encoder: SupportsEncode, data: SimilarityData) -> list[Outcome]:
-    """Compute Spearman's and Pearson's correlation of cosines with human scores over the test pairs.
-
-    DialogueCSE evaluates D-STS with Spearman's correlation; the authors' code also has Pearson's.
-    """
+    """Compute Spearman's correlation of cosines with human scores, as DialogueCSE, and Pearson's, as its code."""
     texts = [pair.first for pair in data.test] + [pair.second for pair in data.test]
     vectors = encode_distinct(encoder, texts, normalise=True, max_length=_max_length(data.name))
     first, second = np.split(vectors, 2)
@@ -310,10 +301,7 @@ def evaluate_similarity(encoder: SupportsEncode, data: SimilarityData) -> list[O
 
 
 def evaluate_retrieval(encoder: SupportsEncode, data: RetrievalData) -> list[Outcome]:
-    """Compute MAP and MRR of the test queries' positives, ranked by cosine, as DialogueCSE does.
-
-    Each query has its own positives (same intent) and negatives; among equal cosines negatives come first.
-    """
+    """Compute MAP and MRR of each test query's own positives, ranked by cosine, as DialogueCSE does."""
     texts = [text for query in data.test for text in (query.text, *query.positives, *query.negatives)]
     vectors, rows = encode_unique(encoder, texts, normalise=True, max_length=_max_length(data.name))
     precisions, reciprocals, start = [], [], 0
@@ -331,10 +319,7 @@ def evaluate_retrieval(encoder: SupportsEncode, data: RetrievalData) -> list[Out
 
 
 def evaluate_nli(encoder: SupportsEncode, data: TripletData) -> list[Outcome]:
-    """Compute how often the entailment is nearer to the anchor than the contradiction (DSE, section 4.5).
-
-    Ties are wrong.
-    """
+    """Compute how often the entailment is nearer to the anchor than the contradiction (DSE, 4.5); ties are wrong."""
     texts = [text for triplet in data.test for text in (triplet.anchor, triplet.entailment, triplet.contradiction)]
     vectors, rows = encode_unique(encoder, texts, normalise=True, max_length=NLI_MAX_LENGTH)
     anchors, entailments, contradictions = vectors[rows.reshape(-1, 3).T]

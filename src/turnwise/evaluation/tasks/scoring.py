@@ -31,10 +31,7 @@ def correct_ranks(scores: npt.NDArray[np.floating[Any]], labels: Flags) -> Ranks
 def single_correct_ranks(
     correct: npt.NDArray[np.floating[Any]], scores: npt.NDArray[np.floating[Any]], wrong: Flags
 ) -> Ranks:
-    """Return the rank (from 1) of the only correct candidate of every question.
-
-    `correct` is its score (questions,); `wrong` says which candidates count against it (questions, candidates).
-    """
+    """Return the rank of each question's correct candidate, whose score is given, among those that are wrong."""
     return cast(Ranks, 1 + (wrong & ~(scores < correct[:, None])).sum(1))
 
 

@@ -209,10 +209,7 @@ class FlowPostprocessor(Postprocessor):
 
 
 def encode_for_fitting(encoder: SupportsEncode, texts: Sequence[Any]) -> Vectors:
-    """Return the vectors (texts, size), not normalised, that a post-processor is fitted on.
-
-    Raises ModelError if there are fewer than two, some are not finite, or all are equal.
-    """
+    """Return vectors (texts, size), not normalised; raises ModelError for fewer than two, not finite or equal ones."""
     if len(texts) < 2:
         raise ModelError(f"{len(texts)} texts are too few to fit on: give at least two, better some thousands")
     vectors = np.asarray(encoder.encode(texts, normalise=False), np.float32)

@@ -89,9 +89,6 @@ def train_word_vectors(
     return WordVectorSummary(len(words), pairs.nnz, losses)
 
 
-# ---- counting
-
-
 def frequent_words(corpus: Corpus, min_count: int, progress: Progress = silent) -> list[str]:
     """Return the case-folded words with a minimum count, by decreasing count and then alphabetically."""
     counts: Counter[str] = Counter()
@@ -167,9 +164,6 @@ def _count_chunk(words: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], w
     ).tocsr()
 
 
-# ---- fitting
-
-
 class Factors:
     """The parameters of GloVe, and AdaGrad's sums of their squared gradients.
 
@@ -188,10 +182,7 @@ class Factors:
         self._squares = torch.zeros_like(self.words), torch.zeros_like(self.contexts)
 
     def step(self, words: torch.Tensor, contexts: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        """Make a step of AdaGrad on the summed loss of pairs (rows of words and of context words, and their counts X).
-
-        Returns the loss before the step.
-        """
+        """Make a step of AdaGrad on the summed loss of pairs with the counts X; return the loss before the step."""
         products = (self.words.index_select(0, words) * self.contexts.index_select(0, contexts)).sum(1)
         differences = products - counts.log()
         weighted = (counts / MAX_COUNT).pow(EXPONENT).clamp(max=1) * differences  # f(X)

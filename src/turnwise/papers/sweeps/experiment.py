@@ -75,10 +75,7 @@ class EvaluationPlan:
         check_available(self.data, self.suites, self.tasks)
 
     def evaluate(self, model: ModelUnderTest, folder: Path, progress: Progress = silent) -> tuple[Results, ...]:
-        """Evaluate a model and write the results to a folder: one for every suite, then one for all tasks.
-
-        Protocols that several suites share run once, and existing outcomes are reused.
-        """
+        """Evaluate a model and write the results to a folder: one for every suite, then one for all tasks."""
         evaluated = []
         for suite in (*self.suites, *([None] if self.tasks else [])):
             results = evaluate(
@@ -133,9 +130,6 @@ def summary_table(points: Sequence[SweepPoint]) -> tuple[list[str], list[list[st
     experiment = _Experiment(points)
     rows = [[name, *map(str, cells)] for name, cells in experiment.value_rows()]
     return ["model", *experiment.headings.values()], rows
-
-
-# ---- the content of all files
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +221,7 @@ class _Experiment:
         return rows
 
     def average_rows(self) -> list[tuple[str, str, str]]:
-        """Return every summary's heading with the results and the data sets that it averages.
-
-        Metrics of a setting are named together; data sets by points, if not all points have the same.
-        """
+        """Return every summary's heading, its metrics by setting, and its data sets (by points, if they differ)."""
         rows = []
         for key, heading in self.headings.items():
             metrics: dict[str, dict[str, None]] = {}
@@ -262,9 +253,6 @@ def _shortened_protocols(points: Sequence[SweepPoint]) -> Iterable[str]:
             yield f"{results.suite} was shortened: {', '.join(f'{name} {value}' for name, value in effort.items())}"
         for name, reason in results.facts.get("left out", {}).items():
             yield f"{results.suite} without {name}: {reason}"
-
-
-# ---- results.json, table.md and report.html
 
 
 def _json_content(experiment: _Experiment, out: Path) -> dict[str, Any]:
@@ -357,9 +345,6 @@ def _render_html(experiment: _Experiment, curves: dict[str, str]) -> str:
         interval_note=_INTERVAL_NOTE,
         difference_note=_DIFFERENCE_NOTE,
     )
-
-
-# ---- curves
 
 
 def _draw_curves(experiment: _Experiment) -> dict[str, str]:

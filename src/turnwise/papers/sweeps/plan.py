@@ -38,9 +38,6 @@ _SAFE_CHARACTERS = re.compile(r"[a-z0-9._-]+")
 _MAX_FOLDER_NAME = 80
 
 
-# ---- parameters
-
-
 def parse_axis(text: str) -> tuple[str, list[Any]]:
     """Parse `key=a,b,c`: a recipe key, and its values, which are the items of a YAML flow list.
 
@@ -102,8 +99,6 @@ def run_name(recipe: Recipe) -> str:
     content = json.dumps(stages, sort_keys=True, ensure_ascii=False)
     return f"{'+'.join(recipe.objectives)}~{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
-
-# ---- definitions
 
 #: Changes to a recipe as `key=value`; in a file, keys and values, or a list of such strings.
 _Settings = Annotated[
@@ -251,9 +246,6 @@ class Sweep:
         except TurnwiseError as error:
             raise TrainingError(f"{point_name(parameters)}: {error}") from error
         return PlannedRun(parameters, recipe, variant)
-
-
-# ---- files
 
 
 def packaged_sweeps() -> list[str]:

@@ -29,15 +29,8 @@ from turnwise.version import __version__
 _DESCRIPTION = "soup.json"
 
 
-# ---- epochs
-
-
 def evaluate_epochs(
-    run: Path,
-    evaluation: EvaluationPlan,
-    out: Path,
-    pooling: Pooling | None = None,
-    progress: Progress = silent,
+    run: Path, evaluation: EvaluationPlan, out: Path, pooling: Pooling | None = None, progress: Progress = silent
 ) -> list[SweepPoint]:
     """Evaluate the untrained start and every saved epoch of a run, and update one report in `out` after each.
 
@@ -71,9 +64,6 @@ def evaluate_epochs(
         write_experiment(points, ("epoch",), out, f"Epochs of {run}", remarks)
     progress("evaluating: done", len(epochs) + 1, len(epochs) + 1)
     return points
-
-
-# ---- soups
 
 
 def write_soup(first: str | Path, second: str | Path, ratio: float, out: Path | str) -> None:
