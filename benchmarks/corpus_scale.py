@@ -154,7 +154,7 @@ def _corpus(folder: Path):  # type: ignore[no-untyped-def]
 def _training_corpus(folder: Path):  # type: ignore[no-untyped-def]
     from turnwise.training.disk_cache import TrainingCorpus
 
-    return TrainingCorpus.of(_corpus(folder), folder / "cache")
+    return TrainingCorpus(_corpus(folder), folder / "cache")
 
 
 def stage_stats(folder: Path) -> str:
@@ -165,7 +165,7 @@ def stage_stats(folder: Path) -> str:
 
 
 def _recipe(folder: Path, *changes: str):  # type: ignore[no-untyped-def]
-    from turnwise.training.recipe_loading import load_recipe
+    from turnwise.training.recipe import load_recipe
 
     return load_recipe("wmdc", ["backbone=minilm", "layers=1", "batch_size=32", "steps=12", "precision=fp32", *changes])
 
@@ -175,7 +175,7 @@ def stage_tokens(folder: Path) -> str:
     from turnwise.training.tokens import tokenise_corpus
 
     texts = tokenise_corpus(_training_corpus(folder), Encoder.load("minilm").backbone.tokenizer)
-    most_frequent = max(texts.frequency(turn) for turn in range(100_000))
+    most_frequent = max(int(texts.frequencies[turn]) for turn in range(100_000))
     return f"{len(texts):,} turns, the most frequent answer {most_frequent:,} times"
 
 
@@ -209,7 +209,7 @@ def stage_template_tokens(folder: Path) -> str:
 
     corpus = _training_corpus(folder)
     texts = tokenise_corpus(corpus, Encoder.load("minilm").backbone.tokenizer, rewriter=template_text)
-    return f"the first template has {len(texts.rewritten(0))} tokens"
+    return f"the first template has {len(texts.rewritten(0)[0])} tokens"
 
 
 def stage_augment(folder: Path) -> str:

@@ -18,9 +18,8 @@ from turnwise.core.registry import known_names
 from turnwise.evaluation.evaluation_protocols import all_protocols
 from turnwise.objectives.registry import OBJECTIVES
 from turnwise.papers.sweeps.plan import packaged_sweeps
-from turnwise.training.recipe import Recipe
+from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.recipe_files import packaged_recipes
-from turnwise.training.recipe_loading import load_recipe
 
 DOCS = ROOT / "docs"
 PAGES = {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from turnwise.models.integrations import MtebEncoder as MtebEncoder
     from turnwise.models.reranker import Reranker as Reranker
     from turnwise.training.loop import train as train
-    from turnwise.training.recipe_loading import load_recipe as load_recipe
+    from turnwise.training.recipe import load_recipe as load_recipe
 
 # onnxruntime reads this when it is imported, and otherwise reports its use to its maker
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -46,7 +46,7 @@ _HOMES = {
     "import_corpus": "turnwise.corpus.importing.pipeline",
     "read_corpus": "turnwise.corpus.storage.corpus",
     "write_store": "turnwise.corpus.storage.writing",
-    "load_recipe": "turnwise.training.recipe_loading",
+    "load_recipe": "turnwise.training.recipe",
     "train": "turnwise.training.loop",
     "evaluate": "turnwise.evaluation.runner",
 }

@@ -21,7 +21,7 @@ from turnwise.training import checkpoint, distributed
 from turnwise.training.distributed import Processes
 from turnwise.training.loop import train
 from turnwise.training.passes import BatchPass
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import load_recipe
 
 #: Seconds that processes wait for each other on a busy machine.
 PROCESS_TIMEOUT = 300

@@ -22,8 +22,7 @@ from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.distributed import Processes
 from turnwise.training.loop import train
-from turnwise.training.recipe import Recipe
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.setup import TrainingSetup, select_corpus, set_up
 from turnwise.training.step import TrainingStep
 
@@ -115,7 +114,7 @@ def recipe(name: str = "dse", *changes: str, dropout: float = 0.1) -> Recipe:
 def set_up_run(recipe: Recipe, source: Corpus | None = None, cache: Path | None = None) -> TrainingSetup:
     """Set up a run of a recipe on the tiny corpus, or another one, without training it."""
     selected = select_corpus(recipe, source or corpus())
-    return set_up(recipe, TrainingCorpus.of(selected, cache or folder() / "cache"), recipe.backbone, Processes())
+    return set_up(recipe, TrainingCorpus(selected, cache or folder() / "cache"), recipe.backbone, Processes())
 
 
 def start_step(setup: TrainingSetup) -> TrainingStep:

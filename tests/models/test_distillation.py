@@ -34,7 +34,7 @@ from turnwise.models.export import export
 from turnwise.models.loading import wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.training.loop import train
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import load_recipe
 
 pytest.importorskip("model2vec")
 Folder = Callable[[str], Path]

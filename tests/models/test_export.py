@@ -39,7 +39,7 @@ from turnwise.models.export import ExportResult, _PaddedEncoder, export
 from turnwise.models.loading import load_model, wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.training.loop import train
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import load_recipe
 
 pytest.importorskip("onnxruntime")
 Folder = Callable[[str], Path]

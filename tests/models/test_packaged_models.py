@@ -33,7 +33,7 @@ from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.loading import load_model
 from turnwise.models.reranker import Reranker, pair_text
 from turnwise.serve.settings import ServeSettings
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import load_recipe
 
 Folder = Callable[[str], Path]
 

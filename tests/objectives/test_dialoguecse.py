@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,13 @@ from torch import nn
 
 from tests.helpers.tiny import corpus as tiny_corpus
 from tests.helpers.tiny import gradients, recipe
+from tests.helpers.turns import turn_table
 from turnwise import Dialogue, Turn, train
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import Composer
-from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.objectives.dialoguecse import DialogueCSE
 from turnwise.objectives.losses import candidate_nt_xent, guided_cosine, guided_vectors, matching_guided_embedding
-from turnwise.objectives.objective import Batch, BatchStates, PreparedBatch
+from turnwise.objectives.objective import Batch, BatchStates, PreparedBatch, TurnTable
 
 Array = npt.NDArray[np.float64]
 
@@ -279,27 +280,10 @@ def test_loss_does_not_depend_on_the_order_of_negatives_and_turns(aggregation: A
 # ---- batches
 
 
-class Numbered:
-    """Turns whose only token is their number, in dialogues of given lengths; some have equal texts."""
-
-    def __init__(self, lengths: list[int], identities: list[int] | None = None):
-        self.dialogue_starts = np.cumsum([0, *lengths])
-        self.texts = identities or list(range(sum(lengths)))
-
-    def tokens(self, turn: int) -> npt.NDArray[np.int32]:
-        return np.array([turn], np.int32)
-
-    def gather(self, turns: npt.NDArray[np.int64]) -> RaggedTokens:
-        return RaggedTokens(turns.astype(np.int32), np.ones_like(turns))
-
-    def speaker(self, turn: int) -> str:
-        return "user"
-
-    def identity(self, turn: int) -> int:
-        return self.texts[turn % len(self.texts)]
-
-    def frequency(self, turn: int) -> int:
-        raise AssertionError("not used")
+def numbered(lengths: list[int], identities: Sequence[int] = ()) -> TurnTable:
+    """Return turns whose only token is their number, in dialogues of given lengths; some have equal texts."""
+    texts = [identities[turn % len(identities)] for turn in range(sum(lengths))] if identities else []
+    return turn_table([[1] * length for length in lengths], lambda turn, _: np.array([turn], np.int32), texts)
 
 
 NOTHING = np.empty(0, np.int32)
@@ -315,7 +299,7 @@ def around(response: int, turns: int, objective: DialogueCSE) -> list[int]:
     return [turn for turn in range(turns) if turn != response and -objective.context_turns <= turn - response <= after]
 
 
-def prepared(objective: DialogueCSE, texts: Numbered, seed: int = 0) -> PreparedBatch:
+def prepared(objective: DialogueCSE, texts: TurnTable, seed: int = 0) -> PreparedBatch:
     """Prepare a batch of all examples."""
     windows = [
         [(first + start, last + start) for first, last in example.windows]
@@ -345,7 +329,7 @@ def test_a_long_dialogue_is_several_examples_with_the_same_contexts(both: bool) 
     windows = [example.windows for example in objective.examples(talk(150))]
     after = 2 if both else 0
     assert windows == [((0, 64 + after), (0, 64)), ((62, 128 + after), (64, 128)), ((126, 150), (128, 150))]
-    texts = Numbered([150, 3])
+    texts = numbered([150, 3])
     alone = prepared(DialogueCSE(context_turns=2, bidirectional=both, negatives=1), texts)
     together = prepared(objective, texts)
     for actual in (alone, together):
@@ -371,7 +355,7 @@ def test_a_long_dialogue_is_several_examples_with_the_same_contexts(both: bool) 
 def test_a_batch_has_each_turn_once_and_negatives_of_other_dialogues(
     lengths: list[int], identities: list[int], objective: DialogueCSE
 ) -> None:
-    texts = Numbered(lengths, identities)
+    texts = numbered(lengths, identities)
     actual = prepared(objective, texts)
     belongs = np.repeat(np.arange(len(lengths)), lengths)
     turns = [int(sequence[0]) for sequence in actual.sequences]
@@ -413,7 +397,7 @@ def test_negatives_are_drawn_evenly_from_the_other_dialogues() -> None:
 
 def test_a_corpus_of_one_dialogue_has_no_negatives() -> None:
     with pytest.raises(TurnwiseError, match="has only one"):
-        prepared(DialogueCSE(), Numbered([3]))
+        prepared(DialogueCSE(), numbered([3]))
 
 
 # ---- runs

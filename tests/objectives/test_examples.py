@@ -9,8 +9,7 @@ from turnwise import Dialogue, Turn
 from turnwise.objectives.dialoguecse import Siamese
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.masked_language import MaskedLanguage
-from turnwise.objectives.simcse import SimCSE
-from turnwise.objectives.tod_bert import TODBERT
+from turnwise.objectives.pairs import TODBERT, SimCSE
 
 
 def long(turn: Turn) -> bool:
@@ -44,7 +43,7 @@ def test_dropout_pairs_a_sentence_with_itself() -> None:
     assert [example.windows for example in DSE(positives="dropout").examples(talk("a b c d", "a b"))] == [
         ((0, 1), (0, 1))
     ]
-    assert DSE(positives="dropout").unique
+    assert DSE(positives="dropout").traits.unique
     assert [example.windows for example in SimCSE().examples(talk("a", "b"))] == [((0, 1), (0, 1)), ((1, 2), (1, 2))]
 
 

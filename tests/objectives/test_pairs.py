@@ -14,7 +14,7 @@ from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.objectives.losses import symmetric_nt_xent
 from turnwise.objectives.pairs import Pairs
 from turnwise.training.loop import train
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import load_recipe
 
 
 def dialogue(*texts: str) -> Dialogue:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.helpers import job
 from tests.helpers.job import Job
 from tests.helpers.strategies import dialogues
 from tests.helpers.tiny import backbone, corpus, expect_close, gradients, recipe, set_up_run, start_step
+from tests.helpers.turns import turn_table
 from turnwise import Dialogue, Encoder, Turn, train
 from turnwise.core.dialogue import RIGHT_RESPONSE, WRONG_RESPONSE
 from turnwise.core.errors import TurnwiseError
@@ -27,13 +29,11 @@ from turnwise.models.backbone.inputs import Composer
 from turnwise.models.backbone.language_head import LanguageHead
 from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.backbone.stream import TokenStream
-from turnwise.objectives.masked_language import MaskedLanguage
-from turnwise.objectives.objective import Batch, PreparedBatch, TokenStates
-from turnwise.objectives.post_training import Generator, PostTraining, sample_tokens
+from turnwise.objectives.masked_language import Generator, MaskedLanguage, PostTraining, sample_tokens
+from turnwise.objectives.objective import Batch, PreparedBatch, TokenStates, TurnTable
 from turnwise.training import passes
 from turnwise.training.passes import TokenPass
-from turnwise.training.recipe import Recipe
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import Recipe, load_recipe
 
 Array = npt.NDArray[np.float64]
 
@@ -43,29 +43,9 @@ CLS, SEP, MASK, EOT = 2, 3, 4, 5
 TURN = 1000
 
 
-@dataclass
-class TokenDialogues:
-    """Dialogues of turns with given numbers of tokens, which encode their turn."""
-
-    lengths: list[list[int]]
-
-    @property
-    def dialogue_starts(self) -> npt.NDArray[np.int64]:
-        return np.cumsum([0, *(len(lengths) for lengths in self.lengths)])
-
-    @property
-    def store_starts(self) -> npt.NDArray[np.int64]:
-        return self.dialogue_starts[[0, -1]]
-
-    def tokens(self, turn: int) -> Tokens:
-        flat = [length for lengths in self.lengths for length in lengths]
-        return np.arange(flat[turn], dtype=np.int32) + TURN * (turn + 1)
-
-    def identity(self, turn: int) -> int:
-        return turn
-
-    def speaker(self, turn: int) -> str:
-        return "user"
+def token_dialogues(lengths: list[list[int]]) -> TurnTable:
+    """Return dialogues of turns with given numbers of tokens, which encode their turn."""
+    return turn_table(lengths, lambda turn, length: np.arange(length, dtype=np.int32) + TURN * (turn + 1))
 
 
 def composer(vocabulary: int = 10**6) -> Composer:
@@ -81,8 +61,8 @@ def batch_of(
     """Return a batch of all examples, or of given windows."""
     actual = windows or []
     if windows is None:
-        for start, lengths in zip(dialogues_.dialogue_starts, dialogues_.lengths, strict=False):
-            dialogue = Dialogue("d", tuple(Turn("user", "a") for _ in lengths))
+        for start, end in pairwise(dialogues_.dialogue_starts.tolist()):
+            dialogue = Dialogue("d", (Turn("user", "a"),) * (end - start))
             actual += [np.array(example.windows) + start for example in objective.examples(dialogue)]
     rows = np.array(actual, np.int64)
     return Batch(
@@ -118,7 +98,7 @@ def test_dialogues_with_wrong_responses_are_not_used(intent: str | None, count: 
     assert len(list(PostTraining().examples(dialogue))) == count
 
 
-TALKS = st.lists(st.lists(st.integers(1, 20), min_size=2, max_size=6), min_size=2, max_size=4).map(TokenDialogues)
+TALKS = st.lists(st.lists(st.integers(1, 20), min_size=2, max_size=6), min_size=2, max_size=4).map(token_dialogues)
 
 
 @given(
@@ -131,7 +111,7 @@ TALKS = st.lists(st.lists(st.integers(1, 20), min_size=2, max_size=6), min_size=
     st.booleans(),
 )
 def test_pairs_are_a_split_dialogue_or_end_in_another(
-    dialogues_: TokenDialogues, seed: int, length: int, next_sentence: bool, ends: bool, detection: bool, every: bool
+    dialogues_: TurnTable, seed: int, length: int, next_sentence: bool, ends: bool, detection: bool, every: bool
 ) -> None:
     """Decode the pairs from their tokens, and compare with both complete parts truncated."""
     objective = PostTraining(
@@ -147,7 +127,7 @@ def test_pairs_are_a_split_dialogue_or_end_in_another(
     prepared = objective.prepare(batch)
     assert prepared.segments is not None
     starts = dialogues_.dialogue_starts.tolist()
-    belongs = [number for number, lengths in enumerate(dialogues_.lengths) for _ in lengths]
+    belongs = np.repeat(np.arange(len(starts) - 1), np.diff(starts)).tolist()
 
     def joined(first: int, last: int) -> Tokens:
         pieces = [[*dialogues_.tokens(turn).tolist(), *([EOT] if ends else [])] for turn in range(first, last)]
@@ -179,7 +159,7 @@ def test_pairs_are_a_split_dialogue_or_end_in_another(
 
 
 def test_half_of_the_pairs_belong_together_and_splits_are_random() -> None:
-    dialogues_ = TokenDialogues([[5] * 4] * 300)
+    dialogues_ = token_dialogues([[5] * 4] * 300)
     objective = PostTraining(unit="dialogue")
     prepared = objective.prepare(batch_of(objective, dialogues_, 3))
     again = objective.prepare(batch_of(objective, dialogues_, 4))
@@ -190,7 +170,7 @@ def test_half_of_the_pairs_belong_together_and_splits_are_random() -> None:
 
 
 def test_chosen_tokens_are_masked_replaced_or_left() -> None:
-    dialogues_ = TokenDialogues([[60] * 2] * 200)
+    dialogues_ = token_dialogues([[60] * 2] * 200)
     objective = PostTraining(next_sentence_weight=0)
     prepared = objective.prepare(batch_of(objective, dialogues_, 5))
     inputs = prepared.inputs
@@ -204,7 +184,7 @@ def test_chosen_tokens_are_masked_replaced_or_left() -> None:
 @pytest.mark.parametrize("most", [0, 3])
 def test_masked_language_draws_in_a_fixed_order(most: int) -> None:
     """Another order of random numbers would change the results in the documentation."""
-    dialogues_, objective = TokenDialogues([[3, 20, 9], [14, 1]]), MaskedLanguage(0.2, most)
+    dialogues_, objective = token_dialogues([[3, 20, 9], [14, 1]]), MaskedLanguage(0.2, most)
     batch = batch_of(objective, dialogues_, 8, [[[turn, turn + 1]] for turn in range(5)])
     prepared = objective.prepare(batch)
     random = np.random.default_rng(8)
@@ -230,14 +210,6 @@ def test_masked_language_draws_in_a_fixed_order(most: int) -> None:
 SIZE, VOCABULARY = 8, 40
 
 
-class Small(TokenDialogues):
-    """Dialogues with a small vocabulary."""
-
-    def tokens(self, turn: int) -> Tokens:
-        flat = [length for lengths in self.lengths for length in lengths]
-        return np.random.default_rng(turn).integers(6, VOCABULARY, flat[turn]).astype(np.int32)
-
-
 @dataclass
 class Step:
     """A prepared batch of five pairs, with random heads and embeddings."""
@@ -250,9 +222,11 @@ class Step:
     @classmethod
     def of(cls, kind: torch.dtype = torch.float64, **options: Any) -> "Step":
         objective = PostTraining(mask_fraction=0.3, length=30, **options)
-        prepared = objective.prepare(
-            batch_of(objective, Small([[4, 7], [3, 9, 2], [5, 1, 6]]), 2, vocabulary=VOCABULARY)
+        talks = turn_table(
+            [[4, 7], [3, 9, 2], [5, 1, 6]],
+            lambda turn, length: np.random.default_rng(turn).integers(6, VOCABULARY, length).astype(np.int32),
         )
+        prepared = objective.prepare(batch_of(objective, talks, 2, vocabulary=VOCABULARY))
         torch.manual_seed(0)
         heads = objective.make_heads(SIZE)
         for head in heads.modules():
@@ -569,7 +543,7 @@ def test_resumed_runs_have_identical_weights(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_training_reduces_the_loss_and_saves_an_encoder_with_end_of_turn(name: str, tmp_path: Path) -> None:
     rates = ("learning_rate=3e-3", "head_learning_rate=3e-3", "schedule=constant")
-    run_recipe = small_recipe(name, "steps=40", "length=64", *rates, dropout=0.1)
+    run_recipe = small_recipe(name, "steps=25", "batch_size=4", "length=48", *rates, dropout=0.1)
     trained = train(run_recipe, corpus(), tmp_path / "run")
     actual = losses(tmp_path / "run")
     assert np.mean(actual[-10:]) < 0.85 * np.mean(actual[:10])

@@ -222,10 +222,10 @@ def test_a_test_split_is_not_used_by_default(tmp_path: Path) -> None:
 def test_runs_with_and_without_templates_share_tokenised_texts(tmp_path: Path) -> None:
     tokenizer = Encoder.load(recipe("dse").backbone).backbone.tokenizer
     corpus = store_of(TURNS, tmp_path / "store")
-    plain = tokenise_corpus(TrainingCorpus.of(corpus, tmp_path / "cache"), tokenizer)
-    with_templates = tokenise_corpus(TrainingCorpus.of(corpus, tmp_path / "cache"), tokenizer, rewriter=template_text)
+    plain = tokenise_corpus(TrainingCorpus(corpus, tmp_path / "cache"), tokenizer)
+    with_templates = tokenise_corpus(TrainingCorpus(corpus, tmp_path / "cache"), tokenizer, rewriter=template_text)
     assert len(list((tmp_path / "cache").glob("texts-*"))) == 1
-    assert plain.tokens(3).tolist() == with_templates.tokens(3).tolist() == with_templates.rewritten(3).tolist()
+    assert plain.tokens(3).tolist() == with_templates.tokens(3).tolist() == with_templates.rewritten(3)[0].tolist()
 
 
 # ---- saved models

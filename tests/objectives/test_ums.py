@@ -3,12 +3,11 @@
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import given
@@ -17,14 +16,14 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from tests.helpers.tiny import backbone, folder, gradients, set_up_run
 from tests.helpers.tiny import corpus as tiny_corpus
+from tests.helpers.turns import turn_table
 from turnwise.core.dialogue import RIGHT_RESPONSE, SYSTEM, USER, WRONG_RESPONSE, Dialogue, Turn
 from turnwise.core.errors import RecipeError, TurnwiseError
 from turnwise.models.backbone.inputs import Composer
 from turnwise.models.backbone.load import load_backbone
-from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.reranker import Reranker
 from turnwise.objectives.losses import binary_classification, mark_classification
-from turnwise.objectives.objective import Batch, Objective, PreparedBatch
+from turnwise.objectives.objective import Batch, Objective, PreparedBatch, TurnTable
 from turnwise.objectives.registry import make_objective
 from turnwise.objectives.ums import Deletion, Insertion, ResponseSelection, Search
 from turnwise.training.batches import BatchLoader, LoaderConfig, prepare_ahead
@@ -87,40 +86,17 @@ def composer() -> Composer:
     return Composer.of(loaded.tokenizer)
 
 
-class Conversations:
-    """Dialogues whose turns repeat their number as token, so that inputs can be decoded."""
-
-    def __init__(self, lengths: Sequence[Sequence[int]], repeated: Sequence[int] = ()):
-        self.dialogue_starts = np.cumsum([0, *(len(each) for each in lengths)])
-        self.store_starts = self.dialogue_starts[[0, -1]]  # one store
-        self._lengths = [length for each in lengths for length in each]
-        self._repeated = set(repeated)
-        self.speakers = [SYSTEM if place % 2 else USER for each in lengths for place in range(len(each))]
-
-    def tokens(self, turn: int) -> Tokens:
-        return np.full(self._lengths[turn], 1000 + turn, np.int32)
-
-    def speaker(self, turn: int) -> str:
-        return self.speakers[turn]
-
-    def identity(self, turn: int) -> int:
-        return -1 if turn in self._repeated else turn
-
-    def frequency(self, turn: int) -> int:
-        raise AssertionError("not used")
-
-    def template(self, turn: int) -> Tokens:
-        raise AssertionError("not used")
-
-    def template_identity(self, turn: int) -> int:
-        raise AssertionError("not used")
-
-    def hard_negatives(self, turn: int) -> npt.NDArray[np.int64]:
-        return np.array([len(self._lengths) - 1], np.int64)
+def conversations(lengths: Sequence[Sequence[int]], repeated: Iterable[int] = ()) -> TurnTable:
+    """Return dialogues whose turns repeat their number as token; the texts of some turns are equal."""
+    identities = np.arange(sum(map(len, lengths)))
+    identities[list(repeated)] = -1
+    return turn_table(
+        lengths, lambda turn, length: np.full(length, 1000 + turn, np.int32), identities.tolist(), (USER, SYSTEM)
+    )
 
 
 def batch_of(
-    texts: Conversations, windows: Any, seed: int = 0, longest: int = 128, labels: Sequence[int] | None = None
+    texts: TurnTable, windows: Any, seed: int = 0, longest: int = 128, labels: Sequence[int] | None = None
 ) -> Batch:
     actual = np.array(windows, np.int64)
     named = np.array(labels if labels is not None else [2] * len(actual), np.int64)
@@ -149,7 +125,7 @@ lengths = st.lists(st.lists(st.integers(1, 30), min_size=3, max_size=9), min_siz
 @given(lengths, st.integers(0, 1000), st.sampled_from([40, 60, 128]))
 def test_inputs_can_be_decoded(given_lengths: list[list[int]], seed: int, longest: int) -> None:
     """Also in truncated inputs, the target mark is where the paper says."""
-    texts = Conversations(given_lengths)
+    texts = conversations(given_lengths)
     starts = texts.dialogue_starts.tolist()
     windows = [[(first, last)] for first, last in itertools.pairwise(starts)]
 
@@ -189,7 +165,7 @@ def test_inputs_can_be_decoded(given_lengths: list[list[int]], seed: int, longes
 def test_mark_positions_do_not_leak_the_answer(name: str, longest: int) -> None:
     """A classifier that sees only the positions of the marks is at chance."""
     random = np.random.default_rng(5)
-    texts = Conversations([random.integers(1, 20, random.integers(3, 12)).tolist() for _ in range(2400)])
+    texts = conversations([random.integers(1, 20, random.integers(3, 12)).tolist() for _ in range(2400)])
     windows = [[(first, last)] for first, last in itertools.pairwise(texts.dialogue_starts.tolist())]
     prepared = TASKS[name]().prepare(batch_of(texts, windows, 3, longest))
     seen, targets = [], []
@@ -222,7 +198,7 @@ def test_mark_positions_do_not_leak_the_answer(name: str, longest: int) -> None:
 @pytest.mark.parametrize("name", TASKS)
 def test_windows_cover_the_context(name: str) -> None:
     """Including the last utterance; the response only if requested."""
-    texts = Conversations([[3] * 9, [2] * 4])
+    texts = conversations([[3] * 9, [2] * 4])
     for with_response, last in ((False, 8), (True, 9)):
         objective = TASKS[name](with_response=with_response)
         *_, example = objective.examples(dialogue(9))
@@ -263,7 +239,7 @@ def test_labelled_responses_keep_their_labels() -> None:
     labels = [example.label for each in (right, wrong) for example in ResponseSelection().examples(each)]
     assert labels == [1, 0]
     assert [len(list(Insertion().examples(each))) for each in (right, wrong)] == [1, 0]
-    texts = Conversations([[3, 4, 5, 2], [1, 2, 3, 4]])
+    texts = conversations([[3, 4, 5, 2], [1, 2, 3, 4]])
     prepared = ResponseSelection(negatives=3).prepare(
         batch_of(texts, [[(0, 3), (3, 4)], [(4, 7), (7, 8)]], labels=[1, 0])
     )
@@ -272,7 +248,7 @@ def test_labelled_responses_keep_their_labels() -> None:
 
 
 def test_wrong_responses_can_be_drawn_for_labelled_right_ones_too() -> None:
-    texts = Conversations([[3, 4, 5, 2], [1, 2, 3, 4], [2, 2, 2, 2]])
+    texts = conversations([[3, 4, 5, 2], [1, 2, 3, 4], [2, 2, 2, 2]])
     prepared = ResponseSelection(negatives=3, draw_for_labelled=True).prepare(
         batch_of(texts, [[(0, 3), (3, 4)], [(4, 7), (7, 8)]], labels=[1, 0])
     )
@@ -280,13 +256,13 @@ def test_wrong_responses_can_be_drawn_for_labelled_right_ones_too() -> None:
     assert len(prepared.sequences) == 5
 
 
-def draw_wrong_responses(objective: ResponseSelection, texts: Conversations, seeds: int = 200) -> set[int]:
+def draw_wrong_responses(objective: ResponseSelection, texts: TurnTable, seeds: int = 200) -> set[int]:
     """Collect the wrong responses drawn for turn 2."""
     actual = set()
     for seed in range(seeds):
         prepared = objective.prepare(batch_of(texts, [[(0, 2), (2, 3)]], seed))
         assert prepared.inputs["labels"].tolist() == [1] + [0] * objective.negatives
-        for sequence, segments in zip(prepared.sequences[1:], (prepared.segments or [])[1:], strict=True):
+        for sequence, segments in zip(list(prepared.sequences)[1:], list(prepared.segments or [])[1:], strict=True):
             (turn,) = {
                 token - 1000
                 for token, segment in zip(sequence.tolist(), segments.tolist(), strict=True)
@@ -297,31 +273,31 @@ def draw_wrong_responses(objective: ResponseSelection, texts: Conversations, see
 
 
 def test_sources_of_wrong_responses() -> None:
-    texts = Conversations([[2, 3, 4, 5], [2, 2, 3], [4, 4]], repeated=[2, 3, 6])
+    texts = conversations([[2, 3, 4, 5], [2, 2, 3], [4, 4]], repeated=[2, 3, 6])
     users_elsewhere = {4, 7}  # of the truth's speaker; 6 repeats the truth
     assert draw_wrong_responses(ResponseSelection(negatives=2), texts) == users_elsewhere
     assert draw_wrong_responses(ResponseSelection(random=0, in_dialogue=1), texts) == {0, 1}  # 3 repeats it
     assert draw_wrong_responses(ResponseSelection(random=1, in_dialogue=1), texts) == {0, 1} | users_elsewhere
     mined = ResponseSelection(random=0, mined=1)
-    assert mined.miner == "minilm" and ResponseSelection().miner is None
+    assert mined.traits.miner == "minilm" and ResponseSelection().traits.miner is None
     assert draw_wrong_responses(mined, texts, 5) == {8}
 
 
 def test_random_negatives_are_drawn_from_all_other_dialogues() -> None:
-    texts = Conversations([[1] * 3, [1] * 4, [1] * 2])
+    texts = conversations([[1] * 3, [1] * 4, [1] * 2])
     for turn, own in ((0, range(3)), (5, range(3, 7)), (8, range(7, 9))):
         batch = batch_of(texts, [[(0, 1)]], turn)
         counts = Counter(batch.random_negative(turn, []) for _ in range(600))
         assert set(counts) == set(range(9)) - set(own)
         assert max(counts.values()) < 2 * min(counts.values())
-    same = Conversations([[1, 1], [1, 1]], repeated=range(4))
-    for texts in (same, Conversations([[1, 1, 1]])):
+    same = conversations([[1, 1], [1, 1]], repeated=range(4))
+    for texts in (same, conversations([[1, 1, 1]])):
         with pytest.raises(TurnwiseError, match="no other texts to draw negatives from"):
             batch_of(texts, [[(0, 1)]]).random_negative(0, [-1])
 
 
 def test_random_negatives_are_of_the_same_store() -> None:
-    texts = Conversations([[1] * 3, [1] * 4, [1] * 2, [1] * 2, [1] * 5])
+    texts = conversations([[1] * 3, [1] * 4, [1] * 2, [1] * 2, [1] * 5])
     texts.store_starts = np.array([0, 7, 11, 16])
     batch = batch_of(texts, [[(0, 1)]])
     for turn, expected in ((1, range(3, 7)), (6, range(3)), (7, range(9, 11)), (10, range(7, 9)), (12, range(11))):
@@ -331,9 +307,8 @@ def test_random_negatives_are_of_the_same_store() -> None:
 
 def test_a_dialogue_that_differs_only_in_its_last_turn_is_not_another() -> None:
     """Labelled responses repeat a context for every candidate."""
-    texts = Conversations([[1] * 3, [1] * 3, [1] * 3, [1] * 2])
-    same = {3: 0, 4: 1}  # the second dialogue begins as the first
-    texts.identity = lambda turn: same.get(turn, turn)  # type: ignore[method-assign]
+    texts = conversations([[1] * 3, [1] * 3, [1] * 3, [1] * 2])
+    texts.identities[3:5] = (0, 1)  # the second dialogue begins as the first
     batch = batch_of(texts, [[(0, 1)]])
     assert {batch.random_negative(0, []) for _ in range(300)} == {6, 7, 8, 9, 10}
     assert {batch.random_negative(6, []) for _ in range(300)} == {0, 1, 2, 3, 4, 5, 9, 10}
@@ -346,9 +321,9 @@ def test_a_dialogue_that_differs_only_in_its_last_turn_is_not_another() -> None:
 def loaders() -> list[BatchLoader]:
     loaded = load_backbone(backbone())
     loaded.add_tokens(MARKS)
-    texts = tokenise_corpus(TrainingCorpus.of(tiny_corpus(), folder() / "ums-cache"), loaded.tokenizer)
+    texts = tokenise_corpus(TrainingCorpus(tiny_corpus(), folder() / "ums-cache"), loaded.tokenizer)
     objectives: dict[str, Objective] = {name: make_objective(name, {}) for name in ("response-selection", *TASKS)}
-    examples = extract_examples(TrainingCorpus.of(tiny_corpus(), folder() / "ums-cache"), texts, objectives)
+    examples = extract_examples(TrainingCorpus(tiny_corpus(), folder() / "ums-cache"), texts, objectives)
     return [
         BatchLoader(name, each, examples[name], texts, composer(), LoaderConfig(6, 24, 128, 5))
         for name, each in objectives.items()
@@ -382,7 +357,7 @@ def test_preparing_batches_does_not_change_the_texts() -> None:
 
 def test_a_response_is_never_in_its_own_context() -> None:
     """In the released code it was appended to the context in place, which leaked every label."""
-    texts = Conversations([[2, 3, 4, 5, 2, 2], [2, 2, 3]])
+    texts = conversations([[2, 3, 4, 5, 2, 2], [2, 2, 3]])
     for seed in range(20):
         prepared = ResponseSelection().prepare(batch_of(texts, [[(0, 4), (4, 5)]], seed))
         for sequence, segments in zip(prepared.sequences, prepared.segments or [], strict=True):

@@ -65,8 +65,8 @@ def test_windows_stay_within_dialogues_and_batches_have_one_size(
     with TemporaryDirectory() as folder:
         corpus = store(dialogues_, Path(folder) / "store")
         encoder = Encoder.load(backbone())
-        texts = tokenise_corpus(TrainingCorpus.of(corpus, Path(folder)), encoder.backbone.tokenizer)
-        examples = extract_examples(TrainingCorpus.of(corpus, Path(folder)), texts, {"wmdc": objective})["wmdc"]
+        texts = tokenise_corpus(TrainingCorpus(corpus, Path(folder)), encoder.backbone.tokenizer)
+        examples = extract_examples(TrainingCorpus(corpus, Path(folder)), texts, {"wmdc": objective})["wmdc"]
         if min(actual.values()) < 2:
             with pytest.raises(TurnwiseError, match=r"[01] examples of size"):
                 BatchLoader("wmdc", objective, examples, texts, encoder.composer, LoaderConfig(3, 24, 128, 1))
@@ -99,9 +99,9 @@ def test_frequencies_count_responses_of_the_whole_corpus(dialogues_: list[Dialog
     counted = Counter(turn.text.strip().lower() for dialogue in dialogues_ for turn in dialogue.turns[1:])
     with TemporaryDirectory() as folder:
         corpus = store(dialogues_, Path(folder) / "store")
-        texts = tokenise_corpus(TrainingCorpus.of(corpus, Path(folder)), Encoder.load(backbone()).backbone.tokenizer)
+        texts = tokenise_corpus(TrainingCorpus(corpus, Path(folder)), Encoder.load(backbone()).backbone.tokenizer)
         turns = [turn for dialogue in dialogues_ for turn in dialogue.turns]
-        assert [texts.frequency(number) for number in range(len(turns))] == [
+        assert [int(texts.frequencies[number]) for number in range(len(turns))] == [
             counted[turn.text.strip().lower()] for turn in turns
         ]
 
@@ -109,9 +109,9 @@ def test_frequencies_count_responses_of_the_whole_corpus(dialogues_: list[Dialog
 def test_frequencies_ignore_case_and_space_but_not_full_stops(tmp_path: Path) -> None:
     texts_ = ("Yes.", "yes. ", "yes", "YES.", "hello", "hello")
     corpus = store([Dialogue("d", tuple(Turn("user", text) for text in texts_))], tmp_path / "store")
-    texts = tokenise_corpus(TrainingCorpus.of(corpus, tmp_path), Encoder.load(backbone()).backbone.tokenizer)
+    texts = tokenise_corpus(TrainingCorpus(corpus, tmp_path), Encoder.load(backbone()).backbone.tokenizer)
     # the first turn answers nothing, so it is not counted, but its text is an answer elsewhere
-    assert [texts.frequency(number) for number in range(6)] == [2, 2, 1, 2, 2, 2]
+    assert [int(texts.frequencies[number]) for number in range(6)] == [2, 2, 1, 2, 2, 2]
 
 
 def batch(windows: tuple[int, ...], step: int) -> tuple[WMDC, TrainingSetup, Batch]:

@@ -3,8 +3,6 @@
 import functools
 import random
 from collections import Counter
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -13,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.helpers.tiny import backbone, corpus, folder
 from turnwise.models.encoder import Encoder
-from turnwise.objectives.objective import Objective
+from turnwise.objectives.objective import Objective, TurnTable
 from turnwise.objectives.registry import make_objective
 from turnwise.training.batches import BatchLoader, LoaderConfig, prepare_ahead
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.examples import ExampleTable, extract_examples
-from turnwise.training.tokens import TokenTable, tokenise_corpus
+from turnwise.training.tokens import tokenise_corpus
 
 SEED = 11
 
@@ -29,8 +27,8 @@ def encoder() -> Encoder:
 
 
 @functools.cache
-def texts() -> TokenTable:
-    return tokenise_corpus(TrainingCorpus.of(corpus(), folder() / "cache"), encoder().backbone.tokenizer)
+def texts() -> TurnTable:
+    return tokenise_corpus(TrainingCorpus(corpus(), folder() / "cache"), encoder().backbone.tokenizer)
 
 
 def make_loader(
@@ -49,17 +47,15 @@ def make_loader(
 def real(name: str, batch_size: int, seed: int = SEED, buffer: int | None = None) -> BatchLoader:
     """Return the loader of an objective over the tiny corpus."""
     objective = make_objective(name, {})
-    examples = extract_examples(TrainingCorpus.of(corpus(), folder() / "cache"), texts(), {name: objective})[name]
+    examples = extract_examples(TrainingCorpus(corpus(), folder() / "cache"), texts(), {name: objective})[name]
     return make_loader(name, objective, examples, batch_size, seed, buffer)
 
 
 def labelled(labels: list[int], batch_size: int, name: str = "wmdc", seed: int = SEED) -> BatchLoader:
     """Return a loader over examples of which only the labels matter."""
-    with TemporaryDirectory() as place:
-        np.save(Path(place) / "made.windows.npy", np.zeros((len(labels), 2, 2), np.int32))
-        np.save(Path(place) / "made.labels.npy", np.array(labels, np.int8))
-        options = {"windows": sorted(set(labels))} if name == "wmdc" else {}
-        return make_loader(name, make_objective(name, options), ExampleTable(Path(place), "made", 2), batch_size, seed)
+    options = {"windows": sorted(set(labels))} if name == "wmdc" else {}
+    table = ExampleTable(np.zeros((len(labels), 2, 2), np.int32), np.array(labels, np.int8))
+    return make_loader(name, make_objective(name, options), table, batch_size, seed)
 
 
 def batches(examples: int, batch_size: int) -> int:

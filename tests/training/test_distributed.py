@@ -34,17 +34,8 @@ from turnwise.training.recipe import Recipe
 
 #: Recipes and tokens per forward pass: with 40 every process uses chunks, with 90 sometimes only one of them.
 SHARED = {
-    2: [
-        ("dse", 100000),
-        ("masked-language", 100000),
-        ("wmdc", 90),
-        ("dialoguecse", 100000),
-        ("tadse-mlp-paper", 60),
-        ("combined", 90),
-        ("mixture", 90),
-        ("ums", 300),
-    ],
-    3: [("dse", 40), ("masked-language", 40), ("wmdc", 90), ("dialoguecse", 60), ("last-batch", 100000)],
+    2: [("masked-language", 100000), ("wmdc", 90), ("dialoguecse", 100000), ("combined", 90), ("ums", 300)],
+    3: [("dse", 40), ("masked-language", 40), ("dialoguecse", 60), ("mixture", 90), ("last-batch", 100000)],
 }
 
 
@@ -89,13 +80,13 @@ def saved(run_recipe: Recipe, place: Path) -> Path:
 
 @functools.cache
 def shared(name: str, budget: int) -> Recipe:
-    """Return a recipe of three steps whose batches neither two nor three processes divide evenly."""
+    """Return a recipe of two steps whose batches neither two nor three processes divide evenly."""
     size = 7
     if name == "last-batch":  # the second batch is what an epoch leaves: two examples for three processes
         name, size = "dse", examples() - 2
     # the first gradient of an anchor is rounding alone, which Adam turns into steps of the whole learning rate
     rate = 1e-5 if name == "mixture" else 1e-3
-    changes = [f"tokens_per_forward={budget}", "steps=3", f"batch_size={size}", "optimizer=adam"]
+    changes = [f"tokens_per_forward={budget}", "steps=2", f"batch_size={size}", "optimizer=adam"]
     changes.append(f"learning_rate={rate}")
     return recipe(name, *changes, dropout=0.0)
 
@@ -133,7 +124,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ("world", "name", "budget"), [(world, *each) for world, actual in SHARED.items() for each in actual]
 )
 def test_several_processes_equal_one(world: int, name: str, budget: int, several: Any) -> None:
-    """The losses and weights after three steps are equal up to rounding."""
+    """The losses and weights after two steps are equal up to rounding."""
     expect_close_runs(alone(name, budget), several(world) / f"{name}-{budget}")
 
 
@@ -145,7 +136,7 @@ def test_with_90_tokens_one_process_uses_chunks_and_the_other_does_not() -> None
 
 def test_the_last_batch_of_an_epoch_has_fewer_examples_than_processes() -> None:
     (loader,) = set_up_run(shared("last-batch", 100000)).loaders
-    assert [len(loader.rows(step)) for step in range(3)] == [examples() - 2, 2, examples() - 2]
+    assert [len(loader.rows(step)) for step in range(2)] == [examples() - 2, 2]
     assert [len(share) for share in RowLayout.of([loader.prepare(1)], "vectors", 3).members] == [2, 2, 0]
 
 
@@ -226,8 +217,8 @@ def test_a_run_resumes_with_another_number_of_processes(tmp_path: Path) -> None:
     expect_close_runs(tmp_path / "alone", tmp_path / "run")
 
 
-#: Some steps with dropout, and a checkpoint every fourth.
-LONG = ["steps=12", "checkpoint_every=4", "optimizer=adamw", "start_fraction=0.2"]
+#: Some steps with dropout, and a checkpoint every third.
+LONG = ["steps=8", "checkpoint_every=3", "optimizer=adamw", "start_fraction=0.2"]
 
 
 @functools.cache
@@ -243,14 +234,14 @@ def uninterrupted(world: int) -> Path:
 )
 def test_a_killed_process_ends_the_job_and_it_resumes(world: int, rank: int, tmp_path: Path) -> None:
     file, place = saved(recipe("dse", *LONG), tmp_path), tmp_path / "run"
-    running = Job(world, tmp_path, job.train_one, file, store(), place, Signal(rank, 7, signal.SIGKILL))
+    running = Job(world, tmp_path, job.train_one, file, store(), place, Signal(rank, 5, signal.SIGKILL))
     outputs = running.wait()
     assert running.processes[rank].exitcode == -signal.SIGKILL
     for survivor in set(range(world)) - {rank}:
         assert running.processes[survivor].exitcode == 1
         assert outputs[survivor].startswith(
-            "error: a process was lost at step 6 of 12; the last good checkpoint is"
-            f" {place}/checkpoints/step-000000004. Resume with the same command and --resume."
+            "error: a process was lost at step 4 of 8; the last good checkpoint is"
+            f" {place}/checkpoints/step-000000003. Resume with the same command and --resume."
         ), outputs
     Job(world, tmp_path, job.train_one, file, store(), place).expect_done()
     expect_identical_runs(uninterrupted(world), place)
@@ -259,17 +250,17 @@ def test_a_killed_process_ends_the_job_and_it_resumes(world: int, rank: int, tmp
 @pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.full)])
 def test_terminating_one_process_ends_all_at_one_step(rank: int, tmp_path: Path) -> None:
     file, place = saved(recipe("dse", *LONG), tmp_path), tmp_path / "run"
-    outputs = Job(3, tmp_path, job.train_one, file, store(), place, Signal(rank, 7, signal.SIGTERM)).wait()
+    outputs = Job(2, tmp_path, job.train_one, file, store(), place, Signal(rank, 5, signal.SIGTERM)).wait()
     assert (
         outputs
-        == ["error: interrupted at step 7 of 12; the state is saved. Resume with the same command and --resume\n"] * 3
+        == ["error: interrupted at step 5 of 8; the state is saved. Resume with the same command and --resume\n"] * 2
     )
     newest = latest_checkpoint(place / "checkpoints")
     assert newest is not None
-    assert newest.name == "step-000000007"
-    assert steps(place) == 7
-    Job(3, tmp_path, job.train_one, file, store(), place).expect_done()
-    expect_identical_runs(uninterrupted(3), place)
+    assert newest.name == "step-000000005"
+    assert steps(place) == 5
+    Job(2, tmp_path, job.train_one, file, store(), place).expect_done()
+    expect_identical_runs(uninterrupted(2), place)
 
 
 @pytest.mark.full
@@ -279,7 +270,7 @@ def test_a_stuck_process_is_awaited_for_the_timeout(tmp_path: Path) -> None:
     outputs = running.wait(1)
     assert running.processes[0].exitcode == 1
     assert re.search(
-        "a process was lost at step 2 of 12; there is no checkpoint yet.*no heartbeat for 4 seconds", outputs[0]
+        "a process was lost at step 2 of 8; there is no checkpoint yet.*no heartbeat for 4 seconds", outputs[0]
     ), outputs
 
 

@@ -14,10 +14,11 @@ from turnwise.core.errors import ModelError
 from turnwise.corpus.storage.corpus import Corpus, read_corpus
 from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.encoder import Encoder
+from turnwise.objectives.objective import TurnTable
 from turnwise.training import hard_negatives as hard_negatives_module
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.hard_negatives import mine_hard_negatives
-from turnwise.training.tokens import TokenTable, tokenise_corpus
+from turnwise.training.tokens import tokenise_corpus
 
 
 @cache
@@ -26,8 +27,8 @@ def encoder() -> Encoder:
 
 
 @cache
-def texts() -> TokenTable:
-    return tokenise_corpus(TrainingCorpus.of(corpus(), folder() / "negatives"), encoder().backbone.tokenizer)
+def texts() -> TurnTable:
+    return tokenise_corpus(TrainingCorpus(corpus(), folder() / "negatives"), encoder().backbone.tokenizer)
 
 
 def rows(table: np.ndarray, turns: int) -> list[list[int]]:
@@ -37,7 +38,7 @@ def rows(table: np.ndarray, turns: int) -> list[list[int]]:
 @cache
 def mined() -> list[list[int]]:
     return rows(
-        mine_hard_negatives(TrainingCorpus.of(corpus(), folder() / "negatives"), texts(), backbone(), count=5),
+        mine_hard_negatives(TrainingCorpus(corpus(), folder() / "negatives"), texts(), backbone(), count=5),
         len(texts()),
     )
 
@@ -95,7 +96,7 @@ def test_block_sizes_change_nothing(
     monkeypatch.setattr(hard_negatives_module, "QUERIES", queries)
     monkeypatch.setattr(hard_negatives_module, "TOKENISE_BATCH", encoded)
     check(
-        rows(mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(), count=5), len(texts())),
+        rows(mine_hard_negatives(TrainingCorpus(corpus(), tmp_path), texts(), backbone(), count=5), len(texts())),
         expected(),
         5,
     )
@@ -105,7 +106,7 @@ def test_stores_can_be_selected(tmp_path: Path) -> None:
     """Others get no hard negatives, and give none."""
     talks = [[("a b", "c d"), ("a", "c e", "b d")], [("c", "d"), ("e", "a b")], [("b", "a"), ("d", "e f")]]
     folders = [stored(tmp_path / str(number), *each).stores[0].folder for number, each in enumerate(talks)]
-    source = TrainingCorpus.of(read_corpus(*folders), tmp_path / "cache")
+    source = TrainingCorpus(read_corpus(*folders), tmp_path / "cache")
     table = tokenise_corpus(source, encoder().backbone.tokenizer)
     mined = rows(mine_hard_negatives(source, table, backbone(), count=9, stores=[0, 2]), len(table))
     responses = {1, 3, 4, 10, 12}  # of the first and the third store
@@ -136,20 +137,20 @@ def stored(place: Path, *dialogues: tuple[str, ...]) -> Corpus:
 def test_few_responses_give_few_hard_negatives(tmp_path: Path) -> None:
     """Equal texts count once, ignoring case and space; texts of the own dialogue and first turns do not count."""
     source = stored(tmp_path / "store", ("hello", "Yes."), ("hello", "yes. ", "no"), ("maybe",), ("why", "hello"))
-    table = tokenise_corpus(TrainingCorpus.of(source, tmp_path), encoder().backbone.tokenizer)
-    negatives = rows(mine_hard_negatives(TrainingCorpus.of(source, tmp_path), table, backbone()), len(table))
+    table = tokenise_corpus(TrainingCorpus(source, tmp_path), encoder().backbone.tokenizer)
+    negatives = rows(mine_hard_negatives(TrainingCorpus(source, tmp_path), table, backbone()), len(table))
     # turns: hello 0, Yes. 1 | hello 2, yes. 3, no 4 | maybe 5 | why 6, hello 7
     assert [sorted(row) for row in negatives] == [[], [4], [], [], [], [], [], [1, 4]]
     alone = stored(tmp_path / "alone", ("hello",), ("why",))
-    table = tokenise_corpus(TrainingCorpus.of(alone, tmp_path), encoder().backbone.tokenizer)
-    assert rows(mine_hard_negatives(TrainingCorpus.of(alone, tmp_path), table, backbone()), len(table)) == [[], []]
+    table = tokenise_corpus(TrainingCorpus(alone, tmp_path), encoder().backbone.tokenizer)
+    assert rows(mine_hard_negatives(TrainingCorpus(alone, tmp_path), table, backbone()), len(table)) == [[], []]
 
 
 def test_candidates_are_a_deterministic_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hard_negatives_module, "CANDIDATES", 20)
     samples = [
         rows(
-            mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path / name), texts(), backbone(), count=20),
+            mine_hard_negatives(TrainingCorpus(corpus(), tmp_path / name), texts(), backbone(), count=20),
             len(texts()),
         )
         for name in ("one", "two")
@@ -171,7 +172,7 @@ def test_hard_negatives_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         reports.append((what, done, total))
 
     torch.manual_seed(3)
-    first = mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(), report)
+    first = mine_hard_negatives(TrainingCorpus(corpus(), tmp_path), texts(), backbone(), report)
     random_number = torch.rand(1)
     steps = [(done, total) for what, done, total in reports if what == "mining hard negatives"]
     answers = sum(bool(place) for _, place, _ in list_turns(corpus()))
@@ -183,30 +184,28 @@ def test_hard_negatives_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Encoder, "load", load)
     torch.manual_seed(3)
-    again = mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone())
+    again = mine_hard_negatives(TrainingCorpus(corpus(), tmp_path), texts(), backbone())
     assert rows(again, len(texts())) == rows(first, len(texts()))
     # mined or cached, the heads of a run are initialised alike
     assert torch.equal(torch.rand(1), random_number)
     with pytest.raises(AssertionError, match="a second time"):
-        mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(), count=3)
+        mine_hard_negatives(TrainingCorpus(corpus(), tmp_path), texts(), backbone(), count=3)
     with pytest.raises(AssertionError, match="a second time"):
-        mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), backbone(0.2))
+        mine_hard_negatives(TrainingCorpus(corpus(), tmp_path), texts(), backbone(0.2))
     with pytest.raises(AssertionError, match="a second time"):
-        mine_hard_negatives(TrainingCorpus.of(corpus().sample(0.5), tmp_path), texts(), backbone())
+        mine_hard_negatives(TrainingCorpus(corpus().sample(0.5), tmp_path), texts(), backbone())
     assert [path.name.partition("-")[0] for path in tmp_path.iterdir() if path.name != ".locks"] == ["negatives"]
 
 
 def test_the_token_table_returns_hard_negatives(tmp_path: Path) -> None:
-    table = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path), encoder().backbone.tokenizer)
-    with pytest.raises(AssertionError, match="reads hard negatives"):
+    table = tokenise_corpus(TrainingCorpus(corpus(), tmp_path), encoder().backbone.tokenizer)
+    with pytest.raises(AssertionError, match="no miner"):
         table.hard_negatives(1)
-    table.hard_negative_table = mine_hard_negatives(
-        TrainingCorpus.of(corpus(), folder() / "negatives"), table, backbone(), count=5
-    )
+    table.negatives = mine_hard_negatives(TrainingCorpus(corpus(), folder() / "negatives"), table, backbone(), count=5)
     assert [table.hard_negatives(turn).tolist() for turn in range(len(table))] == mined()
     assert table.hard_negatives(1).dtype == np.int64
 
 
 def test_a_missing_miner_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="nowhere does not exist"):
-        mine_hard_negatives(TrainingCorpus.of(corpus(), tmp_path), texts(), str(tmp_path / "nowhere"))
+        mine_hard_negatives(TrainingCorpus(corpus(), tmp_path), texts(), str(tmp_path / "nowhere"))

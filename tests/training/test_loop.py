@@ -37,13 +37,11 @@ from tests.helpers.tiny import (
 from turnwise.core.errors import TrainingError, TurnwiseError
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.backbone import Backbone
-from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
 from turnwise.training import checkpoint as checkpoint_module
 from turnwise.training.checkpoint import latest_checkpoint
 from turnwise.training.loop import train
-from turnwise.training.recipe import Recipe
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import Recipe, load_recipe
 
 OBJECTIVES = [
     "dse",
@@ -255,14 +253,7 @@ def finish(run_recipe: Path, place: Path) -> None:
 def test_killed_and_resumed_runs_have_bit_identical_weights(name: str, seed: int, tmp_path: Path) -> None:
     """SIGKILL at random moments, also while a checkpoint is being written, and then resume to the end."""
     # a checkpoint every fourth step, so that it falls before windows of each of WMDC's three sizes
-    changes = [
-        "steps=40",
-        "checkpoint_every=4",
-        "optimizer=adamw",
-        "schedule=linear",
-        "start_fraction=0.2",
-        "workers=2",
-    ]
+    changes = ["steps=20", "checkpoint_every=4", "schedule=linear", "start_fraction=0.2", "corpus_fraction=0.5"]
     recipe_file = tmp_path / "recipe.yaml"
     recipe_file.write_text(recipe(name, *changes).to_yaml())
     uninterrupted = folder() / f"uninterrupted-{name}"
@@ -271,9 +262,9 @@ def test_killed_and_resumed_runs_have_bit_identical_weights(name: str, seed: int
     chance = random.Random(seed)
     place = tmp_path / "run"
     kills = 0
-    while kills < 3:
+    while kills < 2:
         process = start_training(recipe_file, place)
-        goal = chance.randrange(1, 12) + (metrics_step(place) if kills else 0)
+        goal = chance.randrange(1, 7) + (metrics_step(place) if kills else 0)
         while process.is_alive() and metrics_step(place) < goal:
             # every other time, in the middle of the writing of a checkpoint
             if kills % 2 and list((place / "checkpoints").glob(".writing-*")):
@@ -287,7 +278,7 @@ def test_killed_and_resumed_runs_have_bit_identical_weights(name: str, seed: int
     finish(recipe_file, place)
     expect_identical(uninterrupted, place)
     steps = [line["step"] for line in read_metrics(place)]
-    assert steps == list(range(1, 41))
+    assert steps == list(range(1, 21))
 
 
 def test_start_fraction_saves_the_soup_of_start_and_trained_weights(tmp_path: Path) -> None:
@@ -314,11 +305,13 @@ def test_start_fraction_saves_the_soup_of_start_and_trained_weights(tmp_path: Pa
     assert are_identical(first, second)  # training does not see the average
 
 
-@pytest.mark.parametrize("stop", [1, 2, 3, 5])
+@pytest.mark.parametrize("stop", [2, 5])
 def test_heads_that_take_turns_resume_in_turn(stop: int, tmp_path: Path) -> None:
     """WMDC stopped at any step: the checkpoint has the state of the heads used so far, and the next size follows."""
     run_recipe = recipe("wmdc", "checkpoint_every=1", "optimizer=adamw", "weight_decay=0.1", "windows=[1, 2, 4]")
-    train(run_recipe, corpus(), tmp_path / "uninterrupted")
+    uninterrupted = folder() / "heads-in-turn"
+    if not uninterrupted.exists():
+        train(run_recipe, corpus(), uninterrupted, cache=folder() / "cache")
 
     class Cut(Exception):  # noqa: N818
         pass
@@ -339,11 +332,11 @@ def test_heads_that_take_turns_resume_in_turn(stop: int, tmp_path: Path) -> None
     assert [line["wmdc.window"] for line in read_metrics(tmp_path / "run")] == [1, 2, 4, 1, 2, 4]
     for name in ("parameters", "optimizer"):
         first, second = (
-            load_file(tmp_path / run / "checkpoints" / "step-000000006" / f"{name}.safetensors")
-            for run in ("uninterrupted", "run")
+            load_file(run / "checkpoints" / "step-000000006" / f"{name}.safetensors")
+            for run in (uninterrupted, tmp_path / "run")
         )
         assert are_identical(first, second), name
-    expect_identical(tmp_path / "uninterrupted", tmp_path / "run")
+    expect_identical(uninterrupted, tmp_path / "run")
 
 
 def metrics_step(place: Path) -> int:
@@ -352,12 +345,6 @@ def metrics_step(place: Path) -> int:
         return int(json.loads(lines[-1])["step"])
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def test_the_number_of_workers_does_not_change_the_result(tmp_path: Path) -> None:
-    for workers in (1, 3):
-        train(recipe("tod-bert-paper", f"workers={workers}"), corpus(), tmp_path / str(workers))
-    expect_identical(tmp_path / "1", tmp_path / "3")
 
 
 def test_an_interruption_saves_and_says_how_to_resume(tmp_path: Path) -> None:
@@ -411,13 +398,6 @@ def test_a_damaged_checkpoint_is_reported_with_a_remedy(tmp_path: Path) -> None:
         train(recipe("dse", "checkpoint_every=2"), corpus(), tmp_path / "run", resume=True)
 
 
-def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"the loss is nan at step .*A smaller learning_rate"):
-        train(recipe("dse", "learning_rate=1e30", "steps=20", "checkpoint_every=1"), corpus(), tmp_path / "run")
-    newest = latest_checkpoint(tmp_path / "run" / "checkpoints")
-    assert newest is not None
-
-
 def test_folders_with_other_content_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(TrainingError, match="contains other files"):
@@ -432,7 +412,7 @@ def test_folders_with_other_content_are_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_run_that_fails_before_its_first_checkpoint_does_not_block_its_folder(tmp_path: Path, resume: bool) -> None:
     failing = recipe("dse", "learning_rate=1e30", "steps=20", "keep_best=score")
-    with pytest.raises(TrainingError, match="the loss is nan"):
+    with pytest.raises(TrainingError, match=r"the loss is nan at step .*no checkpoint yet.*A smaller learning_rate"):
         train(failing, corpus(), tmp_path / "run", resume=resume, probe=lambda _: {"score": 1.0})
     # what is left tells why it failed
     assert load_recipe(tmp_path / "run" / "failed.yaml") == failing
@@ -487,13 +467,6 @@ def test_the_folder_of_a_killed_run_without_a_checkpoint_can_be_used_again(tmp_p
     assert not (tmp_path / "run" / "failed.yaml").exists()
 
 
-def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
-    train(recipe(), corpus(), tmp_path / "run")
-    before = weights(tmp_path / "run")
-    train(recipe(), corpus(), tmp_path / "run", resume=True)
-    assert are_identical(before, weights(tmp_path / "run"))
-
-
 def test_frozen_parameters_do_not_change(tmp_path: Path) -> None:
     train(recipe("dse", "frozen_layers=1", "frozen_embeddings=true"), corpus(), tmp_path / "run")
     before, after = load_file(Path(backbone()) / "model.safetensors"), weights(tmp_path / "run")
@@ -502,16 +475,18 @@ def test_frozen_parameters_do_not_change(tmp_path: Path) -> None:
     assert any(name.startswith("encoder.layer.1.") for name in moved)
 
 
-def test_the_seed_determines_the_result(tmp_path: Path) -> None:
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        train(recipe("dse", f"seed={seed}"), corpus(), tmp_path / name)
+def test_the_seed_and_not_the_number_of_workers_determines_the_result(tmp_path: Path) -> None:
+    for name, seed, workers in (("a", 1, 1), ("b", 1, 3), ("c", 2, 1)):
+        run_recipe = recipe("tod-bert-paper", f"seed={seed}", f"workers={workers}", "steps=3")
+        train(run_recipe, corpus(), tmp_path / name, cache=folder() / "cache")
     expect_identical(tmp_path / "a", tmp_path / "b")
     assert not are_identical(weights(tmp_path / "a"), weights(tmp_path / "c"))
 
 
 def test_dse_learns(tmp_path: Path) -> None:
     """A hundred steps on forty dialogues reduce the loss."""
-    train(recipe("dse", "steps=100", "batch_size=16", "schedule=constant"), corpus(), tmp_path / "run")
+    changes = ("steps=100", "batch_size=16", "schedule=constant")
+    train(recipe("dse", *changes), corpus(), tmp_path / "run", cache=folder() / "cache")
     losses = [line["loss"] for line in read_metrics(tmp_path / "run")]
     assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])
 
@@ -532,7 +507,9 @@ def test_the_probe_is_evaluated_and_the_best_model_kept(tmp_path: Path) -> None:
 
 
 def test_a_run_saves_an_encoder_with_a_model_card(tmp_path: Path) -> None:
-    trained = train(recipe("dse", "checkpoint_epochs=true", "steps=80"), corpus(), tmp_path / "run")
+    trained = train(
+        recipe("dse", "checkpoint_epochs=true", "steps=20", "corpus_fraction=0.25"), corpus(), tmp_path / "run"
+    )
     texts = ["where is my parcel ?", "thank you"]
     again = Encoder.load(tmp_path / "run", device="cpu")
     assert np.allclose(trained.encode(texts), again.encode(texts), atol=1e-6)
@@ -540,7 +517,9 @@ def test_a_run_saves_an_encoder_with_a_model_card(tmp_path: Path) -> None:
     assert "Apache-2.0" in card
     assert "temperature" in card
     assert (tmp_path / "run" / "curves.svg").read_text().startswith("<svg")
-    assert load_recipe(tmp_path / "run" / "recipe.yaml") == recipe("dse", "checkpoint_epochs=true", "steps=80")
+    assert load_recipe(tmp_path / "run" / "recipe.yaml") == recipe(
+        "dse", "checkpoint_epochs=true", "steps=20", "corpus_fraction=0.25"
+    )
     assert list((tmp_path / "run" / "epochs").iterdir())
 
 
@@ -553,18 +532,6 @@ def test_a_model_card_counts_what_was_read(tmp_path: Path) -> None:
         utterances = sum(len(dialogue.turns) for dialogue in dialogues)
         row = f"| sample | {len(dialogues)} | {utterances} | Apache-2.0 |"
         assert row in (tmp_path / "run" / "README.md").read_text()
-
-
-def test_an_objective_without_examples_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="pairsupcon finds 0 examples"):
-        train(recipe("pairsupcon-paper"), corpus(), tmp_path / "run")
-
-
-def test_splits_select_dialogues() -> None:
-    everything, some = divided(), Corpus(divided().stores, ["train"])
-    assert 0 < len(some) < len(everything)
-    assert {dialogue.split for dialogue in some} == {"train"}
-    assert sum(1 for _ in some) == len(some)
 
 
 @pytest.mark.full
@@ -599,11 +566,6 @@ print(cached, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
     cached, gigabytes = result.stdout.split()
     assert cached == "True"
     assert float(gigabytes) < 8
-
-
-def test_streams_of_one_sequence(tmp_path: Path) -> None:
-    encoder = Encoder.load(backbone(), device="cpu")
-    assert encoder(TokenStream.of([np.array([2, 7, 3], np.int32)])).shape == (1, 32)
 
 
 def test_a_run_resumes_only_with_its_own_corpus(tmp_path: Path) -> None:

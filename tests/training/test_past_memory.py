@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks import corpus_scale
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.helpers.tiny import backbone
 from turnwise.core.dialogue import Dialogue, Turn
@@ -16,7 +14,7 @@ from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.registry import make_objective
 from turnwise.training import examples as examples_module
-from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release
+from turnwise.training.disk_cache import TrainingCorpus, load_array, read_next
 from turnwise.training.examples import extract_examples
 from turnwise.training.tokens import tokenise_corpus
 
@@ -48,8 +46,8 @@ def test_tokens_and_examples_are_not_held_in_memory(tmp_path: Path, monkeypatch:
     for dialogues in (100, 400, 2_000):  # the first warms up what is made once
         source = corpus(tmp_path / f"store-{dialogues}", dialogues)
         tracemalloc.start()
-        texts = tokenise_corpus(TrainingCorpus.of(source, tmp_path / f"cache-{dialogues}"), tokenizer)
-        actual = extract_examples(TrainingCorpus.of(source, tmp_path / f"cache-{dialogues}"), texts, objectives)
+        texts = tokenise_corpus(TrainingCorpus(source, tmp_path / f"cache-{dialogues}"), tokenizer)
+        actual = extract_examples(TrainingCorpus(source, tmp_path / f"cache-{dialogues}"), texts, objectives)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert len(texts) == 10 * dialogues
@@ -57,28 +55,12 @@ def test_tokens_and_examples_are_not_held_in_memory(tmp_path: Path, monkeypatch:
     assert peaks[2] < peaks[1] + 128_000
 
 
-@given(st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=20), max_size=5))
-def test_array_writer_writes_the_array(tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]]) -> None:
-    path = tmp_path_factory.mktemp("grown") / "array.npy"
-    with ArrayWriter(path, np.int32) as array:
-        for part in parts:
-            array.extend(part)
-        assert len(array) == sum(map(len, parts))
-    actual = np.load(path, mmap_mode="r")
-    assert actual.dtype == np.int32
-    assert actual.tolist() == [number for part in parts for number in part]
-
-
 def test_reading_ahead_and_releasing_change_nothing(tmp_path: Path) -> None:
-    values = np.arange(60_000).reshape(-1, 3, 2)
-    np.save(tmp_path / "values.npy", values)
-    mapped = np.load(tmp_path / "values.npy", mmap_mode="r")
-    values.tofile(tmp_path / "values.bin")
-    for array in (mapped, np.memmap(tmp_path / "values.bin", np.int64, "r"), np.arange(5)):
+    np.arange(60_000).tofile(tmp_path / "values.bin")
+    mapped = load_array(tmp_path / "values.bin", np.int64)
+    for array in (mapped, mapped.reshape(-1, 3, 2), np.arange(5)):
         expected = array.tolist()
-        for first, last in ((0, len(array)), (1, 3), (4, 4), (len(array) - 1, len(array))):
-            read_ahead(array, first, last)
-        release(array)
+        read_next(array, [(0, len(array)), (1, 3), (4, 4), (len(array) - 1, len(array))])
         assert array.tolist() == expected
 
 

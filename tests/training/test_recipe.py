@@ -15,9 +15,8 @@ from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.training.loop import train
-from turnwise.training.recipe import INHERITED, Recipe
+from turnwise.training.recipe import INHERITED, Recipe, from_tree, load_recipe
 from turnwise.training.recipe_files import packaged_recipes
-from turnwise.training.recipe_loading import from_tree, load_recipe
 
 
 def test_overrides_reach_the_recipe_and_its_objectives() -> None:

@@ -19,11 +19,12 @@ from turnwise.corpus.stats import compute_corpus_stats
 from turnwise.corpus.storage.corpus import Corpus, read_corpus
 from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.models.encoder import Encoder
+from turnwise.objectives.objective import TurnTable
 from turnwise.objectives.registry import make_objective
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.examples import ExampleTable, extract_examples
 from turnwise.training.loop import train
-from turnwise.training.tokens import TokenTable, tokenise_corpus
+from turnwise.training.tokens import tokenise_corpus
 
 OBJECTIVES = {name: make_objective(name, {}) for name in ("dse", "wmdc")}
 
@@ -32,9 +33,9 @@ def tokenizer() -> PreTrainedTokenizerBase:
     return Encoder.load(backbone(), device="cpu").backbone.tokenizer
 
 
-def turns(table: TokenTable) -> list[tuple[object, ...]]:
+def turns(table: TurnTable) -> list[tuple[object, ...]]:
     return [
-        (table.tokens(turn).tolist(), table.speaker(turn), table.identity(turn), table.frequency(turn))
+        (table.tokens(turn).tolist(), table.speaker(turn), table.identity(turn), int(table.frequencies[turn]))
         for turn in range(len(table))
     ]
 
@@ -68,23 +69,23 @@ def test_two_runs_share_a_cache_at_the_same_time(tmp_path: Path, monkeypatch: py
             waiting.release()
             return super().acquire(*arguments, **options)
 
-    def run(mine: PreTrainedTokenizerBase) -> tuple[TokenTable, dict[str, ExampleTable]]:
+    def run(mine: PreTrainedTokenizerBase) -> tuple[TurnTable, dict[str, ExampleTable]]:
         def write(what: str, done: int, total: int | None = None) -> None:
             if done == 10:
                 written[what] += 1
                 for _ in range(2):  # both have requested the lock
                     assert waiting.acquire(timeout=HANG_SECONDS)
 
-        texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path / "cache"), mine, write)
-        return texts, extract_examples(TrainingCorpus.of(corpus(), tmp_path / "cache"), texts, OBJECTIVES, write)
+        texts = tokenise_corpus(TrainingCorpus(corpus(), tmp_path / "cache"), mine, write)
+        return texts, extract_examples(TrainingCorpus(corpus(), tmp_path / "cache"), texts, OBJECTIVES, write)
 
     monkeypatch.setattr("turnwise.training.disk_cache.FileLock", CountedLock)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(run, [tokenizer(), tokenizer()])
     assert written == {"tokenising": 1, "extracting examples": 1}
     monkeypatch.undo()
-    texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path / "alone"), tokenizer())
-    examples = extract_examples(TrainingCorpus.of(corpus(), tmp_path / "alone"), texts, OBJECTIVES)
+    texts = tokenise_corpus(TrainingCorpus(corpus(), tmp_path / "alone"), tokenizer())
+    examples = extract_examples(TrainingCorpus(corpus(), tmp_path / "alone"), texts, OBJECTIVES)
     for actual in (first, second):
         assert turns(actual[0]) == turns(texts)
         assert {name: rows(table) for name, table in actual[1].items()} == {
@@ -117,15 +118,15 @@ def test_interrupted_writing_leaves_nothing_behind(what: str, tmp_path: Path, mo
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path), tokenizer(), stop)
-        extract_examples(TrainingCorpus.of(corpus(), tmp_path), texts, OBJECTIVES, stop)
+        texts = tokenise_corpus(TrainingCorpus(corpus(), tmp_path), tokenizer(), stop)
+        extract_examples(TrainingCorpus(corpus(), tmp_path), texts, OBJECTIVES, stop)
     assert kinds(tmp_path) == ([] if what == "tokenising" else ["texts"])
 
 
 def test_an_objective_without_examples_leaves_nothing_behind(tmp_path: Path) -> None:
-    texts = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path), tokenizer())
+    texts = tokenise_corpus(TrainingCorpus(corpus(), tmp_path), tokenizer())
     with pytest.raises(TurnwiseError, match="objective pairsupcon finds 0 examples"):
-        extract_examples(TrainingCorpus.of(corpus(), tmp_path), texts, {"pairsupcon": make_objective("pairsupcon", {})})
+        extract_examples(TrainingCorpus(corpus(), tmp_path), texts, {"pairsupcon": make_objective("pairsupcon", {})})
     assert kinds(tmp_path) == ["texts"]
 
 
@@ -137,18 +138,18 @@ def test_fractions_and_splits_of_one_store_do_not_mix(tmp_path: Path) -> None:
     assert len({tuple(dialogue.id for dialogue in selection) for selection in selections}) == len(selections)
     mine = tokenizer()
     for number, selection in enumerate(selections):
-        texts = tokenise_corpus(TrainingCorpus.of(selection, tmp_path / "cache"), mine)
-        examples = extract_examples(TrainingCorpus.of(selection, tmp_path / "cache"), texts, OBJECTIVES)
+        texts = tokenise_corpus(TrainingCorpus(selection, tmp_path / "cache"), mine)
+        examples = extract_examples(TrainingCorpus(selection, tmp_path / "cache"), texts, OBJECTIVES)
         alone = stored(selection, tmp_path / f"store-{number}")
-        expected = tokenise_corpus(TrainingCorpus.of(alone, tmp_path / f"alone-{number}"), mine)
+        expected = tokenise_corpus(TrainingCorpus(alone, tmp_path / f"alone-{number}"), mine)
         assert turns(texts) == turns(expected)
-        others = extract_examples(TrainingCorpus.of(alone, tmp_path / f"alone-{number}"), expected, OBJECTIVES)
+        others = extract_examples(TrainingCorpus(alone, tmp_path / f"alone-{number}"), expected, OBJECTIVES)
         assert {name: rows(table) for name, table in examples.items()} == {
             name: rows(table) for name, table in others.items()
         }
     assert len(kinds(tmp_path / "cache")) == 2 * len(selections)
     # the whole corpus again, however it is asked for, is no new selection
-    tokenise_corpus(TrainingCorpus.of(whole.sample(1.0), tmp_path / "cache"), mine)
+    tokenise_corpus(TrainingCorpus(whole.sample(1.0), tmp_path / "cache"), mine)
     assert len(kinds(tmp_path / "cache")) == 2 * len(selections)
 
 
@@ -161,7 +162,7 @@ def test_a_recipe_uses_its_fraction_of_the_corpus(share: float, tmp_path: Path) 
     texts = [turn.text.strip().lower() for dialogue in read for turn in dialogue.turns]
     answers = Counter(turn.text.strip().lower() for dialogue in read for turn in dialogue.turns[1:])
     # responses are as frequent as they are in the share, not as in the whole corpus
-    assert [loader.texts.frequency(turn) for turn in range(len(texts))] == [answers[text] for text in texts]
+    assert [int(loader.texts.frequencies[turn]) for turn in range(len(texts))] == [answers[text] for text in texts]
 
 
 def test_invalid_fractions_are_rejected(tmp_path: Path) -> None:
@@ -179,7 +180,7 @@ def test_texts_are_distinguished_as_in_corpus_statistics(tmp_path: Path) -> None
         writer.write(Dialogue("d", tuple(Turn("user", text) for text in variants)))
         writer.commit({})
     source = read_corpus(tmp_path / "store")
-    texts = tokenise_corpus(TrainingCorpus.of(source, tmp_path / "cache"), tokenizer())
+    texts = tokenise_corpus(TrainingCorpus(source, tmp_path / "cache"), tokenizer())
     numbers = [texts.identity(turn) for turn in range(len(variants))]
     assert [numbers.index(number) for number in numbers] == [0, 0, 2, 0, 4, 5, 4]
     counted = compute_corpus_stats(source)
@@ -188,13 +189,13 @@ def test_texts_are_distinguished_as_in_corpus_statistics(tmp_path: Path) -> None
 
 
 def test_unfinished_data_of_a_killed_run_are_overwritten(tmp_path: Path) -> None:
-    whole = tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path / "whole"), tokenizer())
+    whole = tokenise_corpus(TrainingCorpus(corpus(), tmp_path / "whole"), tokenizer())
     place = next((tmp_path / "whole").glob("texts-*"))
     unfinished = tmp_path / "cut" / f".writing-{place.name}"
     unfinished.mkdir(parents=True)
     (unfinished / "tokens.bin").write_bytes(b"half")
     (unfinished / "other").write_bytes(b"")
-    assert turns(tokenise_corpus(TrainingCorpus.of(corpus(), tmp_path / "cut"), tokenizer())) == turns(whole)
+    assert turns(tokenise_corpus(TrainingCorpus(corpus(), tmp_path / "cut"), tokenizer())) == turns(whole)
     assert sorted(path.name for path in (tmp_path / "cut").rglob("*")) == sorted(
         path.name for path in (tmp_path / "whole").rglob("*")
     )

@@ -1,12 +1,8 @@
-"""The anchor: an encoder keeps what its starting point knew, or follows another teacher.
-
-Training for one task makes an encoder forget others. The anchor compares the model with a teacher on the turns of the
-corpus. It needs no labels, and can be added to any recipe for encoders: `--set objectives.anchor.weight=1`.
-"""
+"""The anchor: on the turns of the corpus an encoder keeps what its starting point knew, or follows another teacher."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
@@ -15,7 +11,7 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.validation import Positive
 from turnwise.objectives.losses import relation_distillation
-from turnwise.objectives.objective import Example, Metrics, PooledObjective, Tensors
+from turnwise.objectives.objective import Example, Metrics, PooledObjective, Tensors, Traits
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +26,10 @@ class Anchor(PooledObjective):
     form: Literal["vectors", "relations"] = "vectors"
     temperature: Positive = 0.05  # τ
 
-    columns: ClassVar[int] = 1
-    unique: ClassVar[bool] = True
+    @property
+    def traits(self) -> Traits:
+        """Each distinct text is used once."""
+        return Traits(columns=1, unique=True, teacher=self.teacher)
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over the turns."""

@@ -40,9 +40,6 @@ from turnwise.objectives.objective import (
 
 Turns = npt.NDArray[np.int64]
 
-#: Units of the layer with which the authors' code weights turns.
-_RELEASED_UNITS = 256
-
 #: Responses per example if examples are dialogues; longer dialogues are split, since the loss compares all responses of
 #: a batch.
 _MAX_RESPONSES = 64
@@ -92,13 +89,19 @@ class DialogueCSE(StatesObjective):
         if self.aggregation == "attention":
             return nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1))
         if self.aggregation == "released":
-            units = _RELEASED_UNITS
-            return nn.Sequential(nn.Linear(hidden, units), nn.Tanh(), nn.Linear(units, 1, bias=False))
+            return nn.Sequential(nn.Linear(hidden, 256), nn.Tanh(), nn.Linear(256, 1, bias=False))
         return nn.Module()
 
     def prepare(self, batch: Batch) -> PreparedBatch:
         """Return every turn once, and which turns are whose context, response and negatives."""
-        contexts, responses = self._responses(batch)
+        places = [
+            (self._around(response, first, last), response)
+            for (first, last), (begin, end) in batch.windows.tolist()
+            for response in range(begin, end)
+        ]
+        places = [((first, last), response) for (first, last), response in places if last - first > 1]
+        contexts = [np.delete(np.arange(first, last), response - first) for (first, last), response in places]
+        responses = np.array([response for _, response in places], np.int64)
         starts = batch.texts.dialogue_starts
         dialogues = np.searchsorted(starts, responses, "right") - 1
         drawn = self._draw(batch.random, starts, dialogues)
@@ -114,17 +117,6 @@ class DialogueCSE(StatesObjective):
             "candidates": self._candidates(batch, responses, dialogues, drawn, pool),
         }
         return PreparedBatch(batch.singles(turns), len(responses), inputs)
-
-    def _responses(self, batch: Batch) -> tuple[list[Turns], Turns]:
-        """Return the context turns of each response, and the responses that have a context."""
-        contexts, responses = [], []
-        for (first, last), (begin, end) in batch.windows.tolist():
-            for response in range(begin, end):
-                around = np.arange(*self._around(response, first, last))
-                if len(around) > 1:
-                    contexts.append(around[around != response])
-                    responses.append(response)
-        return contexts, np.array(responses, np.int64)
 
     def _draw(self, random: np.random.Generator, starts: Turns, dialogues: Turns) -> Turns:
         """Draw negatives (responses, negatives): first another dialogue, each equally likely, then one of its turns."""

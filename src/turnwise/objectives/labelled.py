@@ -6,7 +6,7 @@ card' belongs to the domain 'banking'), so that intents which are easily confuse
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from turnwise.objectives.objective import (
     PooledObjective,
     PreparedBatch,
     Tensors,
+    Traits,
     intent_label,
 )
 
@@ -39,17 +40,14 @@ class Labelled(PooledObjective):
     utterances: Annotated[int, Field(ge=2)] = 4
     same_domain: Fraction = 0.5  # fraction of a batch's intents that are drawn domain by domain
 
-    columns: ClassVar[int] = 1
-    label_type: ClassVar[type[np.signedinteger]] = np.int64
-
     def __post_init__(self) -> None:
         if not self.prototype_weight + self.contrastive_weight:
             raise ValueError("prototype_weight and contrastive_weight are both 0: one of them must be positive")
 
     @property
-    def label_sampling(self) -> LabelSampling:
-        """Intents with a few utterances each."""
-        return LabelSampling(self.utterances, self.same_domain)
+    def traits(self) -> Traits:
+        """Batches of intents with a few utterances each."""
+        return Traits(columns=1, label_sampling=LabelSampling(self.utterances, self.same_domain))
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over the turns that have an intent."""

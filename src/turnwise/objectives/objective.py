@@ -10,10 +10,9 @@ encodes the sequences as it likes (in one forward pass or in many, with cached g
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +23,10 @@ from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.validation import STRICT
 from turnwise.corpus.storage.corpus import Corpus
-from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer, RerankerTask, TurnStyle
+from turnwise.models.backbone.inputs import Composer, RerankerTask, TurnStyle
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
 from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.compression import Compression
 from turnwise.models.encoder import Encoder
 
 #: Consecutive turns of a dialogue [first, last).
@@ -65,51 +65,63 @@ class LabelSampling(NamedTuple):
 Rewriter = Callable[[Turn], str | None]
 
 
-class SupportsSave(Protocol):
-    """Anything that can be written into a folder."""
+@dataclass(slots=True)
+class TokenisedTexts:
+    """Tokenised texts by number, in arrays that may be memory-mapped."""
 
-    def save(self, folder: Path, /) -> None:
-        """Write it."""
+    flat: npt.NDArray[np.int32]  # the tokens of all texts, without special tokens
+    ends: npt.NDArray[np.int64]  # where each text ends in them, after a 0 (texts + 1,)
+    identities: npt.NDArray[np.int64]  # a number that equal texts share, ignoring case and surrounding space (texts,)
+
+    def tokens(self, number: int) -> Tokens:
+        """Return the tokens of a text."""
+        return self.flat[self.ends[number] : self.ends[number + 1]]
+
+    def identity(self, number: int) -> int:
+        """Return a number that equal texts share."""
+        return int(self.identities[number])
 
 
-class TurnTable(Protocol):
-    """The tokenised turns of a corpus, by number."""
+@dataclass(slots=True)
+class TurnTable(TokenisedTexts):
+    """The tokenised turns of a corpus."""
 
-    def tokens(self, turn: int) -> Tokens:
-        """Return the tokens of a turn, without special tokens."""
+    speakers: npt.NDArray[np.int16]  # (turns,), by their place in the names
+    speaker_names: list[str]
+    frequencies: npt.NDArray[np.int32]  # how often a turn's text is a response in the corpus (turns,)
+    dialogue_starts: npt.NDArray[np.int64]  # the first turn of each dialogue, then the number of turns (dialogues + 1,)
+    store_starts: npt.NDArray[np.int64]  # the first turn of each store, then the number of turns (stores + 1,)
+    #: The second texts that an objective's rewriter gives, and each turn's number in them, or -1 (turns,).
+    second_texts: TokenisedTexts | None = None
+    second_numbers: npt.NDArray[np.int32] | None = None
+    #: Turns that an encoder would answer with instead of a turn, nearest first and padded with -1 (turns, negatives).
+    negatives: npt.NDArray[np.int32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.speakers)
 
     def gather(self, turns: npt.NDArray[np.int64]) -> RaggedTokens:
-        """Return the tokens of several turns, without special tokens."""
+        """Return the tokens of several turns."""
+        starts = np.asarray(self.ends[turns])
+        lengths = np.asarray(self.ends[turns + 1]) - starts
+        return RaggedTokens(np.asarray(self.flat[span_indices(starts, lengths)]), lengths)
 
     def speaker(self, turn: int) -> str:
         """Return the speaker of a turn."""
+        return self.speaker_names[int(self.speakers[turn])]
 
-    @property
-    def identities(self) -> npt.NDArray[np.int64]:
-        """For each turn, a number that turns of equal text share (turns,)."""
-
-    def identity(self, turn: int) -> int:
-        """Return a number that turns of equal text share."""
-
-    def frequency(self, turn: int) -> int:
-        """Return how often the turn's text is a response in the corpus."""
-
-    def rewritten(self, turn: int) -> Tokens:
-        """Return the tokens of a turn as the objective's `rewriter` gives it, without special tokens."""
-
-    def rewritten_identity(self, turn: int) -> int:
-        """Return a number that turns of equal rewritten texts share."""
+    def rewritten(self, turn: int) -> tuple[Tokens, int]:
+        """Return the tokens and the identity of a turn as the objective's rewriter gives it."""
+        assert self.second_texts is not None and self.second_numbers is not None, "the objective has no rewriter"
+        number = int(self.second_numbers[turn])
+        texts, place = (self, turn) if number < 0 else (self.second_texts, number)
+        return texts.tokens(place), texts.identity(place)
 
     def hard_negatives(self, turn: int) -> npt.NDArray[np.int64]:
         """Return turns that an encoder would answer with instead of this one, nearest first."""
-
-    @property
-    def dialogue_starts(self) -> npt.NDArray[np.int64]:
-        """The first turn of each dialogue, then the number of all turns (dialogues + 1,)."""
-
-    @property
-    def store_starts(self) -> npt.NDArray[np.int64]:
-        """The first turn of each store, then the number of all turns (stores + 1,)."""
+        assert self.negatives is not None, "the objective has no miner"
+        row = np.asarray(self.negatives[turn], np.int64)
+        return row[row >= 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,69 +289,35 @@ class BatchStates:
         return self.states[torch.where(mask, starts[:, None] + places, 0)] * mask[..., None], mask
 
 
+class Traits(NamedTuple):
+    """What an objective asks of the data and of the loop."""
+
+    columns: int = 2  # windows per example
+    style: TurnStyle = "separator"  # how the turns of a window are joined
+    special_tokens: tuple[str, ...] = ()  # tokens to add to the backbone, besides those of the style
+    rewriter: Rewriter | None = None  # gives turns the second text that `TurnTable.rewritten` returns
+    miner: str | None = None  # the encoder that mines its hard negatives
+    unique: bool = False  # whether an example is dropped if the text of its first window occurred before
+    labels_in_turn: tuple[int, ...] = ()  # labels of which each has its own batches; empty: batches mix labels
+    label_sampling: LabelSampling | None = None  # how batches are drawn label by label; None: from all examples
+    #: For a `PooledObjective`, an encoder whose vectors of the batch the loss gets as `teacher`; 'start': the one that
+    #: training starts from.
+    teacher: str | None = None
+
+
 class Objective(ABC):
     """A training objective. Subclasses are frozen dataclasses whose fields are the options of a recipe."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar = STRICT
 
-    @property
-    def columns(self) -> int:
-        """Number of windows per example."""
-        return 2
+    #: The head of a re-ranker that it trains, which is saved with the model; None: it trains no re-ranker.
+    task: ClassVar[RerankerTask | None] = None
 
     @property
-    def style(self) -> TurnStyle:
-        """How the turns of a window are joined."""
-        return "separator"
-
-    @property
-    def special_tokens(self) -> tuple[str, ...]:
-        """Tokens to add to the backbone, such as those that name speakers."""
-        return tuple(ROLE_TOKENS.values()) if self.style == "roles" else ()
-
-    @property
-    def rewriter(self) -> Rewriter | None:
-        """Gives turns the second text that `TurnTable.rewritten` returns; None: it reads none."""
-        return None
-
-    @property
-    def task(self) -> RerankerTask | None:
-        """The head of a re-ranker that it trains, which is saved with the model; None: it trains no re-ranker."""
-        return None
-
-    @property
-    def miner(self) -> str | None:
-        """The encoder that mines its hard negatives; None: it uses none."""
-        return None
-
-    @property
-    def unique(self) -> bool:
-        """Whether an example is dropped if the text of its first window occurred before."""
-        return False
-
-    @property
-    def labels_in_turn(self) -> tuple[int, ...]:
-        """Labels that take turns: each batch has examples of one label. Empty: batches mix labels."""
-        return ()
-
-    @property
-    def label_type(self) -> type[np.signedinteger]:
-        """The type in which labels are stored."""
-        return np.int8
-
-    @property
-    def label_sampling(self) -> LabelSampling | None:
-        """How batches are drawn label by label; None: they are drawn from all examples."""
-        return None
-
-    @property
-    def teacher(self) -> str | None:
-        """An encoder whose vectors of the batch the loss gets as `teacher`; 'start': the one that training starts from.
-
-        Only a `PooledObjective` may have one.
-        """
-        return None
+    def traits(self) -> Traits:
+        """What it asks of the data and of the loop."""
+        return Traits()
 
     def check_corpus(self, corpus: Corpus) -> None:  # noqa: B027  most can use every corpus
         """Raise an error if a corpus cannot be used."""
@@ -352,9 +330,9 @@ class Objective(ABC):
         """Create the layers that exist in training only, except those that are saved with the model."""
         return nn.Identity()
 
-    def artifacts(self, encoder: Encoder, heads: nn.Module, corpus: Corpus) -> Mapping[str, SupportsSave]:
-        """Return what is saved with the model besides the encoder, by the name of its folder."""
-        return {}
+    def compression(self, encoder: Encoder, heads: nn.Module, corpus: Corpus) -> Compression | None:
+        """Return what is saved with the model for semantic compression, if it learns that."""
+        return None
 
     @abstractmethod
     def prepare(self, batch: Batch) -> PreparedBatch:
@@ -368,7 +346,7 @@ class PooledObjective(Objective):
 
     def prepare(self, batch: Batch) -> PreparedBatch:
         """Return the columns; `identities` (columns, examples) says which texts are equal."""
-        identities = np.stack([batch.identities(column) for column in range(self.columns)])
+        identities = np.stack([batch.identities(column) for column in range(self.traits.columns)])
         return PreparedBatch(batch.columns(), len(batch), {"identities": identities})
 
     @abstractmethod

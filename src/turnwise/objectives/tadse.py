@@ -11,7 +11,7 @@ the slots' values. Utterances u and templates t are encoded twice under dropout 
 Templates may go through a layer first, t′ = M_A t, which is saved with the model: semantic compression uses it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -25,7 +25,6 @@ from turnwise.core.validation import NonNegative, NonNegativeInt, Positive
 from turnwise.corpus.slots.templates import SLOT, non_overlapping_slots, require_named_splits, template_text
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.ragged import RaggedTokens
-from turnwise.models.backbone.source import COMPRESSION
 from turnwise.models.backbone.stream import PoolerLayer
 from turnwise.models.compression import Compression
 from turnwise.models.encoder import Encoder
@@ -36,9 +35,8 @@ from turnwise.objectives.objective import (
     Metrics,
     PooledObjective,
     PreparedBatch,
-    Rewriter,
-    SupportsSave,
     Tensors,
+    Traits,
     equal_texts,
 )
 
@@ -63,20 +61,13 @@ class TaDSE(PooledObjective):
     #: Turns with fewer slots are not used; 0, as in the paper: they are their own templates.
     min_slots: NonNegativeInt = 0
 
-    columns: ClassVar[int] = 1
-    unique: ClassVar[bool] = True
-    special_tokens: ClassVar[tuple[str, ...]] = (SLOT,)
+    traits: ClassVar = Traits(columns=1, unique=True, special_tokens=(SLOT,), rewriter=template_text)
 
     def __post_init__(self) -> None:
         if not self.utterance_weight + self.template_weight + self.pair_weight:
             raise ValueError(
                 "utterance_weight, template_weight and pair_weight are all 0: one of them must be positive"
             )
-
-    @property
-    def rewriter(self) -> Rewriter:
-        """Gives the template of a turn."""
-        return template_text
 
     def check_corpus(self, corpus: Corpus) -> None:
         """Raise an error if splits are read without a request, or no turn has a slot."""
@@ -98,12 +89,11 @@ class TaDSE(PooledObjective):
         """Create M_A, if it is used."""
         return PoolerLayer(hidden) if self.template_layer else nn.Identity()
 
-    def artifacts(self, encoder: Encoder, heads: nn.Module, corpus: Corpus) -> Mapping[str, SupportsSave]:
+    def compression(self, encoder: Encoder, heads: nn.Module, corpus: Corpus) -> Compression:
         """Return the semantic compression towards the templates of the examples."""
         turns = (dialogue.turns[first] for dialogue in corpus for ((first, _),), _ in self.examples(dialogue))
         templates = dict.fromkeys(template_text(turn) or turn.text for turn in turns)
-        layer = heads if isinstance(heads, PoolerLayer) else None
-        return {COMPRESSION: Compression.of(encoder, list(templates), layer)}
+        return Compression.of(encoder, list(templates), heads if isinstance(heads, PoolerLayer) else None)
 
     @property
     def _views(self) -> tuple[str, ...]:
@@ -116,15 +106,13 @@ class TaDSE(PooledObjective):
         """Return the views: utterances (once or twice), then templates (once or twice)."""
         turns = batch.windows[:, 0, 0].tolist()
         longest = min(batch.max_length, batch.longest)
+        rewritten, identities = zip(*map(batch.texts.rewritten, turns), strict=True)
         templates = [
-            batch.composer.history([batch.texts.rewritten(turn)], [batch.texts.speaker(turn)], longest)
-            for turn in turns
+            batch.composer.history([tokens], [batch.texts.speaker(turn)], longest)
+            for tokens, turn in zip(rewritten, turns, strict=True)
         ]
         sequences = {"utterance": batch.column(0), "template": RaggedTokens.of(templates)}
-        inputs = {
-            "utterances": batch.identities(0),
-            "templates": np.array([batch.texts.rewritten_identity(turn) for turn in turns], np.int64),
-        }
+        inputs = {"utterances": batch.identities(0), "templates": np.array(identities, np.int64)}
         return PreparedBatch(RaggedTokens.concatenate([sequences[view] for view in self._views]), len(turns), inputs)
 
     def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
@@ -150,9 +138,6 @@ class TaDSE(PooledObjective):
     def _pair_loss(self, utterances: Tensor, templates: Tensor, same: Tensor | None) -> Tensor:
         """Compute Eq. 3, or its variant with the other side's negatives, or the mean of both."""
         temperature = self.pair_temperature or self.temperature
-        directions = []
-        if self.negatives != "templates":
-            directions.append(nt_xent(templates, utterances, temperature, same=same))
-        if self.negatives != "utterances":
-            directions.append(nt_xent(utterances, templates, temperature, same=same))
-        return torch.stack(directions).mean()
+        sides = {"utterances": [(templates, utterances)], "templates": [(utterances, templates)]}
+        pairs = sides[self.negatives] if self.negatives != "balanced" else [*sides["utterances"], *sides["templates"]]
+        return torch.stack([nt_xent(one, other, temperature, same=same) for one, other in pairs]).mean()

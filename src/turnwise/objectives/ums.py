@@ -33,7 +33,7 @@ from turnwise.models.backbone.inputs import (
 )
 from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.objectives.losses import binary_classification, mark_classification
-from turnwise.objectives.objective import Arrays, Batch, Example, PreparedBatch, TokenObjective, TokenStates
+from turnwise.objectives.objective import Arrays, Batch, Example, PreparedBatch, TokenObjective, TokenStates, Traits
 
 #: Which turns of a dialogue are responses: every turn but the first, those of the system, or the last.
 Responses = Literal["every", "system", "last"]
@@ -120,7 +120,6 @@ class ResponseSelection(RerankerObjective):
     head_dropout: Rate = 0.2  # before the layer that scores
 
     task: ClassVar[Literal["selection"]] = "selection"
-    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN,)
 
     def __post_init__(self) -> None:
         if not sum(self._proportions):
@@ -131,9 +130,9 @@ class ResponseSelection(RerankerObjective):
         return self.random, self.in_dialogue, self.mined
 
     @property
-    def miner(self) -> str | None:
-        """The encoder that mines hard negatives, if they are used."""
-        return self.mined_by if self.mined else None
+    def traits(self) -> Traits:
+        """[EOT] ends utterances."""
+        return Traits(special_tokens=(END_OF_TURN,), miner=self.mined_by if self.mined else None)
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over (context, response); a labelled response has its label."""
@@ -193,15 +192,18 @@ class UtteranceManipulation(RerankerObjective):
     length: PositiveInt = 512  # tokens of a sequence; the longest utterances lose their ends, marks are never lost
     head_dropout: Rate = 0.2  # before the layer that scores
 
-    columns: ClassVar[int] = 1
     task: ClassVar[AuxiliaryTask]
-
     #: The smallest number of utterances for which the task is defined.
     least: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         if self.window < self.least:
             raise ValueError(f"window must be {self.least} or more, got {self.window}")
+
+    @property
+    def traits(self) -> Traits:
+        """[EOT] ends utterances, and each task has its mark."""
+        return Traits(columns=1, special_tokens=(END_OF_TURN, MARKS[self.task]))
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over the contexts of true responses that are long enough."""
@@ -243,7 +245,6 @@ class Insertion(UtteranceManipulation):
     """Find where an utterance was removed: [INS] is before each of the others and after the last."""
 
     task: ClassVar[AuxiliaryTask] = "insertion"
-    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, MARKS["insertion"])
 
     def manipulate(self, batch: Batch, turns: Sequence[int]) -> ManipulatedWindow:
         """Return the window without a turn, and that turn."""
@@ -256,7 +257,6 @@ class Deletion(UtteranceManipulation):
     """Find an inserted utterance of another dialogue: [DEL] is before each utterance."""
 
     task: ClassVar[AuxiliaryTask] = "deletion"
-    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, MARKS["deletion"])
 
     def manipulate(self, batch: Batch, turns: Sequence[int]) -> ManipulatedWindow:
         """Return the window with a turn of another dialogue."""
@@ -270,7 +270,6 @@ class Search(UtteranceManipulation):
     """All but the last utterance are shuffled: find the one that preceded the last. [SRCH] is before each."""
 
     task: ClassVar[AuxiliaryTask] = "search"
-    special_tokens: ClassVar[tuple[str, ...]] = (END_OF_TURN, MARKS["search"])
     least: ClassVar[int] = 3
 
     def manipulate(self, batch: Batch, turns: Sequence[int]) -> ManipulatedWindow:

@@ -18,7 +18,16 @@ from torch import Tensor, nn
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.validation import Positive
 from turnwise.objectives.losses import inverse_response_frequency, symmetric_nt_xent
-from turnwise.objectives.objective import Batch, Example, Metrics, PooledObjective, PreparedBatch, Tensors, equal_texts
+from turnwise.objectives.objective import (
+    Batch,
+    Example,
+    Metrics,
+    PooledObjective,
+    PreparedBatch,
+    Tensors,
+    Traits,
+    equal_texts,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +50,9 @@ class WMDC(PooledObjective):
             )
 
     @property
-    def labels_in_turn(self) -> tuple[int, ...]:
-        """The sizes."""
-        return self.windows
+    def traits(self) -> Traits:
+        """The sizes take turns."""
+        return Traits(labels_in_turn=self.windows)
 
     def examples(self, dialogue: Dialogue) -> Iterator[Example]:
         """Iterate over the responses, each with a context of every size that there is; the size is the label."""
@@ -64,8 +73,7 @@ class WMDC(PooledObjective):
 
     def prepare(self, batch: Batch) -> PreparedBatch:
         """Return contexts, then responses, with the responses' frequencies and the contexts' size."""
-        responses = batch.windows[:, 1, 0].tolist()
-        frequencies = np.array([batch.texts.frequency(turn) for turn in responses], np.int64)
+        frequencies = np.asarray(batch.texts.frequencies[batch.windows[:, 1, 0]], np.int64)
         prepared = PooledObjective.prepare(self, batch)
         return replace(prepared, inputs={**prepared.inputs, "frequencies": frequencies, "size": batch.labels[0]})
 

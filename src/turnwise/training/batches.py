@@ -14,13 +14,13 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.inputs import Composer
 from turnwise.models.trainable_encoder import TrainableEncoder
-from turnwise.objectives.objective import Batch, Objective, PreparedBatch
+from turnwise.objectives.objective import Batch, Objective, PreparedBatch, TurnTable
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.examples import ExampleTable, extract_examples
 from turnwise.training.hard_negatives import mine_hard_negatives
 from turnwise.training.recipe import Recipe
 from turnwise.training.samplers import BufferedSampler, LabelSampler, Rows, ShuffledSampler
-from turnwise.training.tokens import TokenTable, tokenise_corpus
+from turnwise.training.tokens import read_turns, tokenise_corpus
 
 #: Batches that are prepared ahead of the step that needs them.
 AHEAD = 4
@@ -37,23 +37,23 @@ def make_loaders(
 
     What is in the corpus's cache is not computed again.
     """
-    rewriters = {objective.rewriter for objective in objectives.values() if objective.rewriter is not None}
-    assert len(rewriters) <= 1, "a table has one rewritten text per turn"
+    traits = {name: objective.traits for name, objective in objectives.items()}
+    rewriters = {each.rewriter for each in traits.values() if each.rewriter}
     texts = tokenise_corpus(corpus, encoder.backbone.tokenizer, progress, *rewriters)
     stores = recipe.selected_stores(corpus.dialogues.stores)
     examples = extract_examples(corpus, texts, objectives, progress, stores)
-    miners = {name: objective.miner for name, objective in objectives.items() if objective.miner is not None}
-    if miners:
-        (miner,) = set(miners.values())
+    for miner in {each.miner for each in traits.values() if each.miner}:  # one at most, which the recipe checks
         every = range(len(corpus.dialogues.stores))
-        mined = sorted({store for name in miners for store in stores.get(name, every)})
-        texts.hard_negative_table = mine_hard_negatives(corpus, texts, miner, progress, stores=mined)
+        mined = sorted({store for name in traits if traits[name].miner for store in stores.get(name, every)})
+        texts.negatives = mine_hard_negatives(corpus, texts, miner, progress, stores=mined)
     composer, longest = encoder.composer, encoder.backbone.max_length
-    loaders = []
-    for name, objective in objectives.items():
-        config = LoaderConfig(recipe.batch_of(name), recipe.max_length, longest, recipe.seed, recipe.shuffle_buffer)
-        loaders.append(BatchLoader(name, objective, examples[name], texts, composer, config))
-    return loaders
+    return [
+        BatchLoader(
+            *(name, objective, examples[name], texts, composer),
+            LoaderConfig(recipe.batch_of(name), recipe.max_length, longest, recipe.seed, recipe.shuffle_buffer),
+        )
+        for name, objective in objectives.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class BatchLoader:
         name: str,
         objective: Objective,
         examples: ExampleTable,
-        texts: TokenTable,
+        texts: TurnTable,
         composer: Composer,
         config: LoaderConfig,
     ):
@@ -85,11 +85,19 @@ class BatchLoader:
         self.texts = texts
         self._composer = composer
         self._config = config
+        sampling, in_turn = objective.traits.label_sampling, objective.traits.labels_in_turn
+        for label in in_turn:
+            count = np.count_nonzero(examples.labels == label)
+            if count < 2:
+                raise TurnwiseError(
+                    f"objective {name} finds {count} examples of size {label} in this corpus, and a batch needs two:"
+                    " remove that size, or use longer dialogues"
+                )
         #: One per label if labels take turns, else one.
         self.samplers = (
-            [self._sampler(label) for label in _labels_in_turn(name, objective, examples)]
-            if objective.label_sampling is None
-            else [LabelSampler(name, examples.labels, objective.label_sampling, self._random)]
+            [self._sampler(label) for label in in_turn or (None,)]
+            if sampling is None
+            else [LabelSampler(name, examples.labels, sampling, self._random)]
         )
 
     @property
@@ -122,7 +130,7 @@ class BatchLoader:
             return ShuffledSampler(members, lambda epoch: self._random(epoch, 0, *place))
 
         def read_next(ranges: list[tuple[int, int]]) -> None:
-            self.texts.read_next(self.examples.read_next(ranges))
+            read_turns(self.texts, self.examples.read_next(ranges))
 
         return BufferedSampler(
             self.examples.labels, label, buffer, lambda epoch, *part: self._random(epoch, 2, *place, *part), read_next
@@ -133,10 +141,9 @@ class BatchLoader:
 
     def batch(self, step: int) -> Batch:
         """Return the examples of a step."""
-        config = self._config
         windows, labels = self.examples.rows(self.rows(step))
-        random = self._random(step, 1)
-        return Batch(windows, labels, self.texts, self._composer, config.max_length, config.longest, random)
+        lengths = self._config.max_length, self._config.longest
+        return Batch(windows, labels, self.texts, self._composer, *lengths, self._random(step, 1))
 
     def prepare(self, step: int) -> PreparedBatch:
         """Return the prepared batch of a step."""
@@ -156,15 +163,3 @@ def prepare_ahead(loaders: Sequence[BatchLoader], first: int, last: int, workers
                 yield [future.result() for future in futures]
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _labels_in_turn(name: str, objective: Objective, examples: ExampleTable) -> Sequence[int | None]:
-    """Return the labels that have their own batches; None if batches are drawn from all examples."""
-    for label in objective.labels_in_turn:
-        count = np.count_nonzero(examples.labels == label)
-        if count < 2:
-            raise TurnwiseError(
-                f"objective {name} finds {count} examples of size {label} in this corpus, and a batch needs two: remove"
-                " that size, or use longer dialogues"
-            )
-    return objective.labels_in_turn or (None,)

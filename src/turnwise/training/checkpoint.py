@@ -20,34 +20,25 @@ from turnwise.core.files import read_json, replacing, sha256, write_atomic, writ
 from turnwise.core.plots import write_chart
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.corpus.training_data import TrainingData
+from turnwise.models.backbone.source import COMPRESSION
 from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.metrics import model_card, plot_curves
-from turnwise.training.recipe import Recipe
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.setup import TrainingSetup, select_corpus
 from turnwise.training.step import TrainingStep
 
 #: Folders inside a run's folder: the model of the recipe's first stage, the best model by the probe, the models of the
-#: epochs, the checkpoints.
-FIRST = "first"
-BEST = "best"
-EPOCHS = "epochs"
-CHECKPOINTS = "checkpoints"
+#: epochs, the checkpoints, and tokenised texts, which the next run in the folder can use.
+FIRST, BEST, EPOCHS, CHECKPOINTS, TOKENS = "first", "best", "epochs", "checkpoints", "tokens"
 
 #: A file with the corpus's identity, written when training is finished and the model's files are complete.
 TRAINED = "trained"
 
 #: The recipe of a run, and its name once the run has failed without a checkpoint.
-RECIPE = "recipe.yaml"
-FAILED = "failed.yaml"
-
-#: The folder of tokenised texts, which the next run in the folder can use.
-TOKENS = "tokens"
+RECIPE, FAILED = "recipe.yaml", "failed.yaml"
 
 #: What a run that failed without a checkpoint may have written, besides `TOKENS`.
 _LEFTOVERS = (FAILED, "metrics.jsonl", "tensorboard", CHECKPOINTS, BEST)
-
-_MANIFEST = "manifest.json"
 
 #: How many checkpoints are kept.
 _KEPT = 2
@@ -64,14 +55,14 @@ def claim_folder(out: Path, recipe: Recipe, resume: bool) -> bool:
     path = out / RECIPE
     if path.is_file():
         has_progress = _has_progress(out)
-        if not resume and not has_progress:
+        if not resume:
             raise TrainingError(
-                f"{out} contains a run that has no checkpoint yet: if it is not running any more, start again with"
+                f"{out} already contains a run: continue it with --resume, or choose another --out"
+                if has_progress
+                else f"{out} contains a run that has no checkpoint yet: if it is not running any more, start again with"
                 " --resume, also with another recipe"
             )
-        if not resume:
-            raise TrainingError(f"{out} already contains a run: continue it with --resume, or choose another --out")
-        if load_recipe(path).started_as(recipe):
+        if saved_recipe(out, recipe):
             return False
         if has_progress:
             raise TrainingError(f"{path} differs from the given recipe: resume a run with the recipe it started with")
@@ -89,12 +80,10 @@ def claim_folder(out: Path, recipe: Recipe, resume: bool) -> bool:
     return True
 
 
-def recipe_of_run(out: Path, requested: Recipe) -> Recipe:
+def saved_recipe(out: Path, requested: Recipe) -> Recipe | None:
     """Return the recipe of the run in a folder, with its numbers, if it was started with the requested one."""
-    if not (out / RECIPE).is_file():
-        return requested
-    recipe = load_recipe(out / RECIPE)
-    return recipe if recipe.started_as(requested) else requested
+    recipe = load_recipe(out / RECIPE) if (out / RECIPE).is_file() else None
+    return recipe if recipe is not None and recipe.started_as(requested) else None
 
 
 def release_folder(out: Path) -> None:
@@ -113,7 +102,7 @@ def _has_progress(out: Path) -> bool:
 
 def expect_finished(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
     """Raise TrainingError unless a folder contains the finished model of a first stage on a corpus."""
-    if not (folder / TRAINED).is_file() or not load_recipe(folder / RECIPE).started_as(recipe):
+    if not (folder / TRAINED).is_file() or not saved_recipe(folder, recipe):
         raise TrainingError(
             f"{folder} does not contain the finished first stage of the recipe: train it first, or remove it"
         )
@@ -123,12 +112,9 @@ def expect_finished(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
 
 def saved_epochs(run: Path) -> dict[int, Path]:
     """Return the model folders that a run saved after its epochs; raises TrainingError if there are none."""
-    path = run / RECIPE
-    if not path.is_file():
+    if not (run / RECIPE).is_file():
         raise TrainingError(f"{run} is not the folder of a run: give one that `turnwise train` wrote")
     folders = {int(folder.name): folder for folder in (run / EPOCHS).glob("*") if folder.name.isdigit()}
-    if not folders and load_recipe(path).checkpoint_epochs:
-        raise TrainingError(f"{run} has no saved epochs: its first epoch is not finished")
     if not folders:
         raise TrainingError(
             f"{run} has no saved epochs: train with --set checkpoint_epochs=true, which saves the model after each"
@@ -188,9 +174,9 @@ class RunFolder:
         self._setup.model.training_data = self._training_data
         self._setup.model.save(folder, card)
         for part in self._setup.parts:
-            artifacts = part.objective.artifacts(self._setup.encoder, part.heads, self._setup.corpus.dialogues)
-            for name, artifact in artifacts.items():
-                artifact.save(folder / name)
+            corpus = self._setup.corpus.dialogues
+            if compression := part.objective.compression(self._setup.encoder, part.heads, corpus):
+                compression.save(folder / COMPRESSION)
 
     @cached_property
     def _training_data(self) -> TrainingData | None:
@@ -262,7 +248,7 @@ def _write(folder: Path, step: int, tensors: TensorFiles, state: dict[str, Any])
             for name, content in tensors.items():
                 write_tensors(part / f"{name}.safetensors", content)
             write_json(part / "state.json", {"step": step, **state})
-            write_json(part / _MANIFEST, {path.name: sha256(path) for path in sorted(part.iterdir())})
+            write_json(part / "manifest.json", {path.name: sha256(path) for path in sorted(part.iterdir())})
     except OSError as error:
         last = latest_checkpoint(folder)
         previous = f"the last good one is {last}" if last else "there is none yet"
@@ -282,7 +268,7 @@ def latest_checkpoint(folder: Path) -> Path | None:
 def load_checkpoint(folder: Path) -> tuple[TensorFiles, dict[str, Any]]:
     """Load the tensors and the state of a checkpoint; raise TrainingError if a file differs from its hash."""
     try:
-        for name, expected in read_json(folder / _MANIFEST).items():
+        for name, expected in read_json(folder / "manifest.json").items():
             if sha256(folder / name) != expected:
                 raise ValueError(f"{name} has changed")
         tensors = {path.stem: load_file(path) for path in folder.glob("*.safetensors")}

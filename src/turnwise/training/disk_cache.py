@@ -1,15 +1,17 @@
 """Data derived from a corpus and cached on disk, and the arrays that it consists of.
 
 A cached folder is named by a hash of what its content was derived from, so that a resumed run finds it and a changed
-one does not.
+one does not. An array is a file of numbers without a header, so that it can be written piece by piece.
 """
 
 import hashlib
 import mmap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -34,18 +36,17 @@ def corpus_identity(corpus: Corpus) -> list[str]:
     return [*generations, *(corpus.splits or ("all splits",)), *fraction, *combined, *minimum]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrainingCorpus:
-    """A corpus as a run reads it, with its identity, and the folder of the data derived from it."""
+    """A corpus as a run reads it, and the folder of the data derived from it."""
 
     dialogues: Corpus
-    identity: list[str]
     cache: Path
 
-    @classmethod
-    def of(cls, corpus: Corpus, cache: Path) -> "TrainingCorpus":
-        """Compute a corpus's identity."""
-        return cls(corpus, corpus_identity(corpus), cache)
+    @cached_property
+    def identity(self) -> list[str]:
+        """What distinguishes it (`corpus_identity`)."""
+        return corpus_identity(self.dialogues)
 
     def batches(self, task: str, progress: Progress) -> Iterator[tuple[int, list[Dialogue]]]:
         """Iterate over batches of dialogues, each with the number of its store, and report progress after each."""
@@ -79,56 +80,24 @@ class TrainingCorpus:
         return place
 
 
-class ArrayWriter:
-    """Writes a one-dimensional `.npy` file piece by piece; the file is complete when the context manager ends."""
-
-    def __init__(self, path: Path, dtype: npt.DTypeLike):
-        self._dtype = np.dtype(dtype)
-        self._size = 0
-        self._file = path.open("wb")
-        self._write_header()
-
-    def __len__(self) -> int:
-        return self._size
-
-    def extend(self, values: npt.ArrayLike) -> None:
-        """Append values."""
-        values = np.ravel(np.asarray(values)).astype(self._dtype, copy=False)
-        self._file.write(values.tobytes())
-        self._size += len(values)
-
-    def _write_header(self) -> None:
-        # numpy pads the header for a longer shape, so that it can be overwritten in place
-        header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self._size,)}
-        np.lib.format.write_array_header_1_0(self._file, header)
-
-    def __enter__(self) -> "ArrayWriter":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.seek(0)
-        self._write_header()
-        self._file.close()
+def append(file: BinaryIO, values: npt.ArrayLike, dtype: npt.DTypeLike) -> None:
+    """Append values to a file of numbers."""
+    np.ravel(np.asarray(values)).astype(dtype, copy=False).tofile(file)
 
 
-def read_ahead(array: npt.NDArray[np.generic], first: int, last: int) -> None:
-    """Have the system read the rows [first, last) of a memory-mapped array in the background."""
-    mapped = _memory_map(array)
-    if mapped is not None and first < last:
-        row = array.strides[0]
-        # a map begins at a page, which may be before the array
-        start = array.offset % mmap.ALLOCATIONGRANULARITY + first * row  # type: ignore[attr-defined]
-        page = start - start % mmap.PAGESIZE
-        mapped.madvise(mmap.MADV_WILLNEED, page, min(start + (last - first) * row, len(mapped)) - page)
+def load_array(path: Path, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Memory-map a file of numbers, unless it is empty."""
+    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
 
-def release(array: npt.NDArray[np.generic]) -> None:
-    """Free the memory into which a memory-mapped array was read; rows are read again when they are needed."""
-    mapped = _memory_map(array)
-    if mapped is not None:
-        mapped.madvise(mmap.MADV_DONTNEED)
-
-
-def _memory_map(array: npt.NDArray[np.generic]) -> mmap.mmap | None:
-    """Return the map behind an array; None if it is held in memory, as an empty one is."""
-    return array._mmap if isinstance(array, np.memmap) else None  # type: ignore[attr-defined]
+def read_next(array: npt.NDArray[np.generic], ranges: Iterable[tuple[int, int]]) -> None:
+    """Have the system read ranges of rows of a memory-mapped array, and free the memory of those read before."""
+    mapped = getattr(array, "_mmap", None)
+    if mapped is None:
+        return
+    mapped.madvise(mmap.MADV_DONTNEED)
+    row = array.strides[0]
+    for first, last in ranges:
+        page = first * row - first * row % mmap.PAGESIZE
+        if first < last:
+            mapped.madvise(mmap.MADV_WILLNEED, page, last * row - page)

@@ -1,10 +1,9 @@
 """Several processes that train one model: agreement, averaged gradients, and detection of a lost process.
 
-`torchrun` or `accelerate launch` starts a job's processes; a process that was started alone is a job of one, and
-nothing here costs it anything. Gradients use the process group that the launcher set up (NCCL on GPUs, gloo on CPUs).
-There are two more gloo groups: one for agreements, which may wait as long as a process works (the main process
-tokenises a corpus or evaluates a probe), and one for heartbeats, which a thread of every process sends every second. A
-process that is killed, stuck or cut off misses a heartbeat.
+A process that was started alone is a job of one. Gradients use the process group that the launcher set up (NCCL on
+GPUs, gloo on CPUs). There are two more gloo groups: one for agreements, which may wait as long as a process works, and
+one for heartbeats, which a thread of every process sends every second. A process that is killed, stuck or cut off
+misses a heartbeat.
 """
 
 import contextlib
@@ -14,7 +13,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from enum import Enum, auto
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -41,11 +39,9 @@ _GRACE_SECONDS = 5.0
 
 
 class Processes:
-    """The processes of this job, of which this is one.
+    """The processes of this job, of which this is one; a context manager for whose end all wait.
 
-    Use it as a context manager: all processes wait for its end, and an error inside it ends the job. A process counts
-    as lost after `process_timeout` seconds without a heartbeat; for the exchange of gradients the value of the first
-    use in a process counts.
+    An error inside it ends the job. A process counts as lost after `process_timeout` seconds without a heartbeat.
     """
 
     def __init__(self, process_timeout: float = PROCESS_TIMEOUT):
@@ -56,7 +52,9 @@ class Processes:
         self.world: int = state.num_processes
         self.device: torch.device = state.device
         #: Describes how far the run is and how to resume it, for the message that a process was lost.
-        self.describe_position: Callable[[], str] = _describe_setup
+        self.describe_position: Callable[[], str] = lambda: (
+            "during the set-up of the run; resume with the same command and --resume"
+        )
         self._timeout = process_timeout
         self._agreements: dist.ProcessGroup | None = None
         self._heartbeat: Heartbeat | None = None
@@ -92,10 +90,6 @@ class Processes:
         self._heartbeat.leave()
         if lost:
             raise TrainingError(self._lost_message()) from error
-        if isinstance(error, RuntimeError) and "timed out" in str(error).lower():
-            raise TrainingError(
-                f"a process is alive but has not answered for {self._timeout:g} seconds {self.describe_position()}"
-            ) from error
 
     def _lost_message(self) -> str:
         return (
@@ -106,7 +100,7 @@ class Processes:
     def _handle_sigterm(self, number: int, frame: FrameType | None) -> None:
         """Terminate, unless another process is lost, which made the launcher send the signal."""
         assert self._heartbeat is not None
-        if self._heartbeat.ended or self._heartbeat.is_process_lost(_CAUSE_TIMEOUT):
+        if self._heartbeat.ended.is_set() or self._heartbeat.is_process_lost(_CAUSE_TIMEOUT):
             return
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -189,29 +183,19 @@ class Processes:
             value.grad = part.view_as(value)
 
 
-class _State(Enum):
-    WORKING = auto()
-    DONE = auto()
-    LEFT = auto()
-
-
 class Heartbeat:
     """A thread that exchanges heartbeats with the other processes, and prints `message()` if the main thread cannot."""
 
     def __init__(self, group: dist.ProcessGroup, message: Callable[[], str]):
         self._group = group
         self._message = message
-        self._state = _State.WORKING
+        self._left = False
         self._wake = threading.Event()
         self._process_lost = threading.Event()
-        self._ended = threading.Event()
+        #: Whether this process has finished its work or left it.
+        self.ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()
-
-    @property
-    def ended(self) -> bool:
-        """Whether this process has finished its work or left it."""
-        return self._ended.is_set()
 
     def is_process_lost(self, seconds: float) -> bool:
         """Return whether a process is lost; wait up to some seconds to find out."""
@@ -220,23 +204,21 @@ class Heartbeat:
 
     def finish(self) -> None:
         """Announce that this process is done and wait until all are; losing a process after that does not matter."""
-        self._end(_State.DONE)
+        self.ended.set()
+        self._wake.set()
         self._thread.join()
         dist.destroy_process_group(self._group)
 
     def leave(self) -> None:
         """Announce that this process ends before its work is done, without waiting long for the others to hear it."""
-        self._end(_State.LEFT)
-        self._thread.join(_HEARTBEAT_SECONDS)
-
-    def _end(self, state: _State) -> None:
-        self._state = state
-        self._ended.set()
+        self._left = True
+        self.ended.set()
         self._wake.set()
+        self._thread.join(_HEARTBEAT_SECONDS)
 
     def _run(self) -> None:
         while True:
-            flags = torch.tensor([self._state is _State.LEFT, self._state is _State.WORKING]).int()
+            flags = torch.tensor([self._left, not self.ended.is_set()]).int()
             try:
                 dist.all_reduce(flags, dist.ReduceOp.MAX, group=self._group)
             except RuntimeError:  # the connection is closed, or a heartbeat did not come in time
@@ -248,7 +230,7 @@ class Heartbeat:
                 return
             self._wake.wait(_HEARTBEAT_SECONDS)
         self._process_lost.set()
-        if not self._ended.wait(_GRACE_SECONDS):
+        if not self.ended.wait(_GRACE_SECONDS):
             # an exception does not reach a main thread that is blocked by a GPU waiting for the lost process
             os.write(2, f"error: {self._message()}\n".encode())
             os._exit(1)
@@ -257,7 +239,3 @@ class Heartbeat:
 def is_main_process() -> bool:
     """Return whether this process writes and reports; with several processes, valid once they are connected."""
     return not dist.is_initialized() or dist.get_rank() == 0
-
-
-def _describe_setup() -> str:
-    return "during the set-up of the run; resume with the same command and --resume"

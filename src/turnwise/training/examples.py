@@ -2,8 +2,10 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +15,8 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.storage.fingerprints import FingerprintBuckets
-from turnwise.objectives.objective import Objective
-from turnwise.training.disk_cache import ArrayWriter, TrainingCorpus, read_ahead, release
-from turnwise.training.tokens import TokenTable
+from turnwise.objectives.objective import Objective, TurnTable
+from turnwise.training.disk_cache import TrainingCorpus, append, load_array, read_next
 
 #: Examples copied at a time.
 _COPY_ROWS = 1_000_000
@@ -24,34 +25,31 @@ _COPY_ROWS = 1_000_000
 _MAX_TURNS = np.iinfo(np.int32).max
 
 
+@dataclass(frozen=True, slots=True)
 class ExampleTable:
-    """An objective's examples, memory-mapped: windows of turns and labels."""
+    """An objective's examples, memory-mapped."""
 
-    def __init__(self, folder: Path, name: str, columns: int):
-        self._windows = np.load(folder / f"{name}.windows.npy", mmap_mode="r").reshape(-1, columns, 2)
-        #: The label of each example.
-        self.labels: npt.NDArray[np.signedinteger] = np.load(folder / f"{name}.labels.npy", mmap_mode="r")
+    windows: npt.NDArray[np.integer]  # turns [first, last) (examples, columns, 2)
+    labels: npt.NDArray[np.signedinteger]  # (examples,)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def read_next(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Read ranges of examples ahead of their use, and free those read before; return the ranges of turns."""
-        for column in (self._windows, self.labels):
-            release(column)
-            for first, last in ranges:
-                read_ahead(column, first, last)
-        ends = ((self._windows[first], self._windows[last - 1]) for first, last in ranges)
+        for column in (self.windows, self.labels):
+            read_next(column, ranges)
+        ends = ((self.windows[first], self.windows[last - 1]) for first, last in ranges)
         return [(int(first.min()), int(last.max())) for first, last in ends]
 
     def rows(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the windows (rows, columns, 2) and labels (rows,) of some examples."""
-        return np.asarray(self._windows[rows], np.int64), np.asarray(self.labels[rows], np.int64)
+        return np.asarray(self.windows[rows], np.int64), np.asarray(self.labels[rows], np.int64)
 
 
 def extract_examples(
     corpus: TrainingCorpus,
-    texts: TokenTable,
+    texts: TurnTable,
     objectives: Mapping[str, Objective],
     progress: Progress = silent,
     selected: Mapping[str, Sequence[int]] | None = None,
@@ -61,7 +59,7 @@ def extract_examples(
     `selected` are the numbers of the stores that an objective reads; one that is not in it reads all.
     """
     selected = selected or {}
-    inputs = [*corpus.identity, *(f"{name}={objective!r}" for name, objective in objectives.items())]
+    inputs = ["arrays", *corpus.identity, *(f"{name}={objective!r}" for name, objective in objectives.items())]
     inputs += [f"{name} from {list(stores)}" for name, stores in selected.items()]
 
     def write(folder: Path) -> None:
@@ -79,22 +77,32 @@ def extract_examples(
                 writer.finish()
 
     folder = corpus.derive("examples", inputs, write)
-    return {name: ExampleTable(folder, name, objective.columns) for name, objective in objectives.items()}
+    return {
+        name: ExampleTable(
+            load_array(folder / f"{name}.windows.bin", np.int32).reshape(-1, objective.traits.columns, 2),
+            load_array(folder / f"{name}.labels.bin", _label_type(objective)),
+        )
+        for name, objective in objectives.items()
+    }
+
+
+def _label_type(objective: Objective) -> type[np.signedinteger[Any]]:
+    """Return the type in which labels are stored: intents are hashes, other labels are small."""
+    return np.int8 if objective.traits.label_sampling is None else np.int64
 
 
 class _ExampleWriter:
     """Writes the examples of one objective."""
 
-    def __init__(self, folder: Path, name: str, objective: Objective, texts: TokenTable, stack: contextlib.ExitStack):
-        self._folder = folder
+    def __init__(self, folder: Path, name: str, objective: Objective, texts: TurnTable, stack: contextlib.ExitStack):
         self.name = name
         self._objective = objective
         self._texts = texts
-        self._stack = stack.enter_context(contextlib.ExitStack())
-        self._first_texts = self._stack.enter_context(FingerprintBuckets(folder)) if objective.unique else None
-        self._windows = self._stack.enter_context(ArrayWriter(folder / f"{name}.windows.npy", np.int32))
-        self._labels = self._stack.enter_context(ArrayWriter(folder / f"{name}.labels.npy", objective.label_type))
-        self._turns = 0
+        self._paths = folder / f"{name}.windows.bin", folder / f"{name}.labels.bin"
+        self._windows, self._labels = (stack.enter_context(path.open("wb")) for path in self._paths)
+        unique = objective.traits.unique
+        self._first_texts = stack.enter_context(FingerprintBuckets(folder)) if unique else None
+        self._turns = self._examples = 0
 
     def add(self, dialogues: Sequence[Dialogue], use: bool) -> None:
         """Add the examples of some dialogues, or only count their turns."""
@@ -103,39 +111,35 @@ class _ExampleWriter:
         ends = self._turns + np.cumsum([len(dialogue.turns) for dialogue in dialogues])
         bases = np.repeat([self._turns, *ends[:-1]], [len(each) for each in examples])
         turns = chain.from_iterable(chain.from_iterable(example.windows for example in flat))
-        windows = np.fromiter(turns, np.int64).reshape(-1, 2 * self._objective.columns) + bases[:, None]
+        windows = np.fromiter(turns, np.int64).reshape(-1, 2 * self._objective.traits.columns) + bases[:, None]
         if self._first_texts is not None and len(windows):
             self._first_texts.add(np.asarray(self._texts.identities[windows[:, 0]]))
-        self._windows.extend(windows)
-        self._labels.extend([example.label for example in flat])
+        append(self._windows, windows, np.int32)
+        append(self._labels, [example.label for example in flat], _label_type(self._objective))
         self._turns = int(ends[-1])
+        self._examples += len(flat)
 
     def finish(self) -> None:
         """Close the files; if the objective asks for unique examples, remove those whose first text occurred before."""
-        kept = None if self._first_texts is None else _first_occurrences(self._first_texts)
-        count = len(self._labels) if kept is None else int(kept.sum())
-        self._stack.close()
+        self._windows.close()
+        self._labels.close()
+        kept = np.full(self._examples, self._first_texts is None)
+        for fingerprints, places in self._first_texts or ():
+            kept[places[np.unique(fingerprints, return_index=True)[1]]] = True
+        count = int(kept.sum())
         if count < 2:
             raise TurnwiseError(
                 f"objective {self.name} finds {count} examples in this corpus: it needs another kind of dialogues (see"
                 f" its page in the documentation); --set objectives.{self.name}=false removes it"
             )
-        if kept is not None:
-            _filter_rows(self._folder / f"{self.name}.windows.npy", kept)
-            _filter_rows(self._folder / f"{self.name}.labels.npy", kept)
-
-
-def _first_occurrences(buckets: FingerprintBuckets) -> npt.NDArray[np.bool_]:
-    """Return, for each fingerprint in the order of addition, whether it is the first of its kind."""
-    first = np.zeros(len(buckets), np.bool_)
-    for fingerprints, places in buckets:
-        first[places[np.unique(fingerprints, return_index=True)[1]]] = True
-    return first
+        if self._first_texts is not None:
+            for path in self._paths:
+                _filter_rows(path, kept)
 
 
 def _filter_rows(path: Path, kept: npt.NDArray[np.bool_]) -> None:
-    """Remove rows from a file of an array, of which all rows have the same number of values."""
-    rows = np.load(path, mmap_mode="r").reshape(len(kept), -1)
-    with replacing(path) as filtered, ArrayWriter(filtered, rows.dtype) as writer:
+    """Remove rows of equal size from a file."""
+    rows = np.memmap(path, np.uint8, "r").reshape(len(kept), -1)
+    with replacing(path) as filtered, filtered.open("wb") as file:
         for first in range(0, len(rows), _COPY_ROWS):
-            writer.extend(rows[first : first + _COPY_ROWS][kept[first : first + _COPY_ROWS]])
+            rows[first : first + _COPY_ROWS][kept[first : first + _COPY_ROWS]].tofile(file)

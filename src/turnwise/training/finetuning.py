@@ -1,14 +1,13 @@
 """Fine-tuning: fit an encoder and a head to a few labelled inputs, with a validation set for early stopping.
 
-A small loop for many short runs: everything is tokenised once, nothing waits for the device between two validations,
-and the weights of the best validation are restored at the end. Random numbers depend on (seed, step) alone, so equal
-seeds give equal runs.
+A small loop for many short runs: nothing waits for the device between two validations. Random numbers depend on (seed,
+step) alone, so equal seeds give equal runs.
 """
 
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -59,19 +58,17 @@ class WeightSnapshot:
     """A copy of the weights of modules that can be restored."""
 
     def __init__(self, *modules: nn.Module):
-        self._live = [
-            value.detach() for module in modules for value in itertools.chain(module.parameters(), module.buffers())
-        ]
-        self._saved = [value.clone() for value in self._live]
+        live = (value.detach() for module in modules for value in (*module.parameters(), *module.buffers()))
+        self._pairs = [(value, value.clone()) for value in live]
 
     def update(self) -> None:
         """Replace the copy by the present weights."""
-        for saved, live in zip(self._saved, self._live, strict=True):
+        for live, saved in self._pairs:
             saved.copy_(live)
 
     def restore(self) -> None:
         """Copy the saved weights back into the modules."""
-        for saved, live in zip(self._saved, self._live, strict=True):
+        for live, saved in self._pairs:
             live.copy_(saved)
 
 
@@ -131,16 +128,27 @@ def fine_tune(
         factor = learning_rate_factor("linear", step - 1, steps, settings.warmup)
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * factor
-        seed_all(_mix_seed(seed, step), device)
-        total += _step(encoder, head, examples, next(batches), loss, optimizer)
+        seed_all(int(np.random.SeedSequence((seed, step)).generate_state(1, np.uint64)[0]), device)
+        encoder.train()
+        head.train()
+        rows = next(batches)
+        columns = zip(*(examples[row] for row in rows), strict=True)
+        stream = TokenStream.of([sequence for column in columns for sequence in column])
+        with _autocast(device):
+            outputs = head(encoder(stream)).unflatten(0, (-1, len(rows)))
+        value = loss(outputs.float(), torch.tensor(rows).to(device, non_blocking=True))
+        optimizer.zero_grad(set_to_none=True)
+        value.backward()
+        optimizer.step()
+        total += value.detach()
         if step % settings.evaluate_every and step < last:
             continue
         if not math.isfinite(total):
             raise TrainingError(f"the loss of fine-tuning is {total:g} by step {step}: try a smaller learning rate")
-        value = validate(step)
-        result = FineTuningResult(result.score, result.best, step)
-        if value > result.score:
-            result = FineTuningResult(value, step, step)
+        scored = validate(step)
+        result = replace(result, steps=step)
+        if scored > result.score:
+            result = FineTuningResult(scored, step, step)
             best.update()
         elif step - result.best > patience_steps:
             break
@@ -166,29 +174,6 @@ def compute_outputs(encoder: TrainableEncoder, head: nn.Module, sequences: Seque
         return outputs[torch.from_numpy(np.argsort(order)).to(outputs.device)]
 
 
-def _step(
-    encoder: TrainableEncoder,
-    head: nn.Module,
-    examples: Sequence[Sequence[Tokens]],
-    rows: list[int],
-    loss: BatchLoss,
-    optimizer: torch.optim.Optimizer,
-) -> Tensor:
-    """Make one step of the optimiser; return the loss, still on the device."""
-    device = encoder.backbone.device
-    encoder.train()
-    head.train()
-    columns = zip(*(examples[row] for row in rows), strict=True)
-    stream = TokenStream.of([sequence for column in columns for sequence in column])
-    with _autocast(device):
-        outputs = head(encoder(stream)).unflatten(0, (-1, len(rows)))
-    value = loss(outputs.float(), torch.tensor(rows).to(device, non_blocking=True))
-    optimizer.zero_grad(set_to_none=True)
-    value.backward()
-    optimizer.step()
-    return value.detach()
-
-
 def _validate(score: ValidationScore, encoder: TrainableEncoder, head: nn.Module) -> float:
     encoder.eval()
     head.eval()
@@ -208,8 +193,3 @@ def _batches(examples: int, size: int, seed: int) -> Iterator[list[int]]:
     for epoch in itertools.count():
         order = np.random.default_rng([seed, epoch]).permutation(examples).tolist()
         yield from (order[first : first + size] for first in range(0, examples, size))
-
-
-def _mix_seed(*numbers: int) -> int:
-    """Derive a seed from several numbers so that neighbouring numbers have unrelated seeds."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])

@@ -5,7 +5,7 @@ re-ranker has to tell from the true response. Neighbours are searched once, by m
 conversations with the candidates' vectors.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -19,8 +19,8 @@ from turnwise.core.progress import Progress, silent
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.source import locate_model
 from turnwise.models.encoder import TOKENISE_BATCH, Encoder
+from turnwise.objectives.objective import TurnTable
 from turnwise.training.disk_cache import TrainingCorpus
-from turnwise.training.tokens import TokenTable
 
 #: A conversation is represented by its last turns, and by this many tokens at most; so is a response.
 HISTORY = 4
@@ -41,7 +41,7 @@ _Turns = npt.NDArray[np.int64]
 
 def mine_hard_negatives(
     corpus: TrainingCorpus,
-    texts: TokenTable,
+    texts: TurnTable,
     miner: str,
     progress: Progress = silent,
     count: int = 16,
@@ -58,37 +58,44 @@ def mine_hard_negatives(
         Turn numbers (turns, count), memory-mapped, nearest first and padded with -1; none for the first turn of a
         dialogue.
     """
-    if stores is None:
-        stores = range(len(corpus.dialogues.stores))
+    chosen = list(range(len(corpus.dialogues.stores)) if stores is None else stores)
     model = locate_model(miner)
+    files = sorted(path for path in model.rglob("*") if path.suffix in _MODEL_FILES and path.is_file())
+    hashes = [f"{path.relative_to(model)} {sha256(path)}" for path in files]
     settings = f"{count} of {CANDIDATES}, seed {SEED}, {HISTORY} turns, {MAX_LENGTH} tokens"
-    inputs = [*corpus.identity, settings, f"stores {list(stores)}", *_file_hashes(model)]
 
     def write(folder: Path) -> None:
         table = np.lib.format.open_memmap(folder / "negatives.npy", "w+", np.int32, (len(texts), count))
         table[:] = -1
         with torch.random.fork_rng(devices=[]):  # loading initialises weights before it replaces them
             encoder = Encoder.load(model)
-            search = _ResponseSearch(corpus.dialogues, texts, stores, encoder, progress)
-            histories = _histories(corpus.dialogues, stores)
+            search = _ResponseSearch(corpus.dialogues, texts, chosen, encoder, progress)
+            histories = (
+                dialogue.turns[max(0, place - HISTORY) : place]
+                for store in chosen
+                for dialogue in corpus.dialogues.read(corpus.dialogues.stores[store])
+                for place in range(1, len(dialogue.turns))
+            )
             for first in range(0, len(search.responses), TOKENISE_BATCH):
-                report = _part_progress(progress, "mining hard negatives", first, len(search.responses))
-                vectors = _encode(encoder, list(islice(histories, TOKENISE_BATCH)), report)
+                progress("mining hard negatives", first, len(search.responses))
+                vectors = _encode(encoder, list(islice(histories, TOKENISE_BATCH)))
                 responses = search.responses[first : first + TOKENISE_BATCH]
                 for start in range(0, len(responses), QUERIES):
                     block = responses[start : start + QUERIES]
                     nearest = search.nearest(block, vectors[start : start + QUERIES], count)
                     table[block, : nearest.shape[1]] = nearest
+            progress("mining hard negatives", len(search.responses), len(search.responses))
         table.flush()
 
-    table: npt.NDArray[np.int32] = np.load(corpus.derive("negatives", inputs, write) / "negatives.npy", mmap_mode="r")
+    folder = corpus.derive("negatives", [*corpus.identity, settings, f"stores {chosen}", *hashes], write)
+    table: npt.NDArray[np.int32] = np.load(folder / "negatives.npy", mmap_mode="r")
     return table
 
 
 class _ResponseSearch:
     """Nearest-neighbour search among the candidate responses."""
 
-    def __init__(self, corpus: Corpus, texts: TokenTable, stores: Sequence[int], encoder: Encoder, progress: Progress):
+    def __init__(self, corpus: Corpus, texts: TurnTable, stores: Sequence[int], encoder: Encoder, progress: Progress):
         is_response = np.zeros(len(texts), np.bool_)
         for store in stores:
             is_response[texts.store_starts[store] : texts.store_starts[store + 1]] = True
@@ -96,16 +103,20 @@ class _ResponseSearch:
         #: The turns that respond to another.
         self.responses: _Turns = np.flatnonzero(is_response)
         self._starts = texts.dialogue_starts
-        self._candidates = _select_candidates(texts, self.responses)
+        #: The first response of each text in ascending order, or a sample of these.
+        self._candidates = np.sort(self.responses[np.unique(texts.identities[self.responses], return_index=True)[1]])
+        if len(self._candidates) > CANDIDATES:
+            random = np.random.default_rng(SEED)
+            self._candidates = np.sort(random.choice(self._candidates, CANDIDATES, replace=False))
         # turn → the candidate that has its text, or -1
         distinct, numbers = np.unique(texts.identities, return_inverse=True)
         by_text = np.full(len(distinct), -1, np.int64)
         by_text[numbers[self._candidates]] = np.arange(len(self._candidates))
         self._columns = by_text[numbers]
-        report = _part_progress(progress, "encoding responses", 0, len(self._candidates))
+        progress("encoding responses", 0, len(self._candidates))
         wanted = set(self._candidates.tolist())
         turns = chain.from_iterable(dialogue.turns for dialogue in corpus)
-        vectors = _encode(encoder, [(turn,) for number, turn in enumerate(turns) if number in wanted], report)
+        vectors = _encode(encoder, [(turn,) for number, turn in enumerate(turns) if number in wanted])
         self._vectors = torch.from_numpy(vectors).to(encoder.device)
 
     def nearest(self, responses: _Turns, queries: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.int32]:
@@ -127,36 +138,5 @@ class _ResponseSearch:
         return rows[columns >= 0], columns[columns >= 0]
 
 
-def _select_candidates(texts: TokenTable, responses: _Turns) -> _Turns:
-    """Return the first response of each text in ascending order, or a sample of these."""
-    _, firsts = np.unique(texts.identities[responses], return_index=True)
-    distinct = responses[np.sort(firsts)]
-    if len(distinct) <= CANDIDATES:
-        return distinct
-    return np.sort(np.random.default_rng(SEED).choice(distinct, CANDIDATES, replace=False))
-
-
-def _histories(corpus: Corpus, stores: Sequence[int]) -> Iterator[tuple[Turn, ...]]:
-    """Iterate over the query of every response of some stores."""
-    for store in stores:
-        for dialogue in corpus.read(corpus.stores[store]):
-            for place in range(1, len(dialogue.turns)):
-                yield dialogue.turns[max(0, place - HISTORY) : place]
-
-
-def _encode(encoder: Encoder, conversations: Sequence[Sequence[Turn]], progress: Progress) -> npt.NDArray[np.float32]:
-    return encoder.encode(conversations, normalise=True, max_length=MAX_LENGTH, progress=progress)
-
-
-def _part_progress(progress: Progress, task: str, before: int, size: int) -> Progress:
-    """Report the progress of a part as progress of the whole."""
-
-    def report(what: str, done: int, total: int | None = None) -> None:
-        progress(task, before + done, size)
-
-    return report
-
-
-def _file_hashes(model: Path) -> list[str]:
-    files = sorted(path for path in model.rglob("*") if path.suffix in _MODEL_FILES and path.is_file())
-    return [f"{path.relative_to(model)} {sha256(path)}" for path in files]
+def _encode(encoder: Encoder, conversations: Sequence[Sequence[Turn]]) -> npt.NDArray[np.float32]:
+    return encoder.encode(conversations, normalise=True, max_length=MAX_LENGTH)

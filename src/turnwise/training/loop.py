@@ -1,9 +1,7 @@
 """The training loop: any objectives, any backbone, one machine or several; exact and resumable.
 
-Threads prepare batches ahead (`batches`); a step computes the losses and gradients of all objectives and updates the
-weights (`step`); its metrics are logged while the next step runs (`metrics`); checkpoints and models are saved
-(`checkpoint`). Random numbers depend on (seed, step) alone, so a killed and resumed run ends with the same weights as
-an uninterrupted one.
+Random numbers depend on (seed, step) alone, so a killed and resumed run ends with the same weights as an uninterrupted
+one.
 """
 
 import contextlib
@@ -13,6 +11,7 @@ import math
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -34,17 +33,17 @@ from turnwise.training.checkpoint import (
     RunFolder,
     claim_folder,
     expect_finished,
-    recipe_of_run,
     release_folder,
+    saved_recipe,
 )
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.distributed import PROCESS_TIMEOUT, Processes
 from turnwise.training.metrics import MetricsLog, StepMetrics, ThroughputMeter
-from turnwise.training.recipe import Recipe
-from turnwise.training.recipe_loading import load_recipe
-from turnwise.training.setup import Model, TrainingSetup, select_corpus, set_up
-from turnwise.training.short_runs import report_fit, warn_of_short_run
+from turnwise.training.recipe import Recipe, load_recipe
+from turnwise.training.setup import Model, TrainingSetup, report_size, select_corpus, set_up
 from turnwise.training.step import TrainingStep
+
+_SAVED = "the state is saved. Resume with the same command and --resume"
 
 #: Evaluates a model; returns metrics by name.
 Probe = Callable[[Any], dict[str, float]]
@@ -109,7 +108,7 @@ def _train_stage(
     recipe: Recipe, corpus: Corpus, out: Path, options: _Options, first: Path | None = None, probe: Probe | None = None
 ) -> "Trainer":
     """Train the stages before a recipe, unless `first` is given, and then the recipe itself."""
-    selected = TrainingCorpus.of(select_corpus(recipe, corpus), options.cache)
+    selected = TrainingCorpus(select_corpus(recipe, corpus), options.cache)
     processes = options.processes
     is_new = False
     with processes.together():
@@ -120,15 +119,13 @@ def _train_stage(
         if recipe.first is not None:
             start = first or _train_first_stage(recipe.first, corpus, out / FIRST, options)
             expect_finished(start, recipe.first, corpus)
-        recipe = recipe_of_run(out, recipe)  # a resumed run keeps its numbers
+        recipe = saved_recipe(out, recipe) or recipe  # a resumed run keeps its numbers
         setup = set_up(recipe, selected, start, processes, options.progress)
-        examples = len(setup.loaders[0].examples)
         if processes.main:
             if setup.recipe != recipe:
-                report_fit(recipe, setup.recipe, examples, setup.steps)
                 write_atomic(out / RECIPE, setup.recipe.to_yaml())
-            warn_of_short_run(setup.recipe, examples, setup.steps, options.prefix)
-        trainer = Trainer(setup, out, resume=options.resume, tensorboard=options.tensorboard, progress=options.progress)
+            report_size(recipe, setup.recipe, len(setup.loaders[0].examples), setup.steps, options.prefix)
+        trainer = Trainer(setup, out, options)
         trainer.fit(probe)
         trainer.finish()
     except BaseException:
@@ -149,9 +146,7 @@ def _train_first_stage(recipe: Recipe, corpus: Corpus, out: Path, options: _Opti
     processes, describe_position = options.processes, options.processes.describe_position
     trainer = _train_stage(recipe, corpus, out, replace(options, progress=report, prefix=f"{options.prefix}first."))
     if trainer.interrupted:  # at its last step: the stage is finished, but the run is not
-        raise TrainingInterruptedError(
-            "interrupted after the first stage; the state is saved. Resume with the same command and --resume"
-        )
+        raise TrainingInterruptedError(f"interrupted after the first stage; {_SAVED}")
     processes.describe_position = describe_position  # the stage's own would keep it in memory
     del trainer
     release_memory()
@@ -161,21 +156,19 @@ def _train_first_stage(recipe: Recipe, corpus: Corpus, out: Path, options: _Opti
 class Trainer:
     """Makes the steps of one stage, logs them, evaluates the probe, and saves checkpoints and models."""
 
-    def __init__(
-        self, setup: TrainingSetup, out: Path, *, resume: bool, tensorboard: bool = False, progress: Progress = silent
-    ):
+    def __init__(self, setup: TrainingSetup, out: Path, options: _Options):
         self.setup = setup
         self.step = TrainingStep(setup)
         self.folder = RunFolder(out, setup, self.step)
         #: Whether the user asked to stop at the last step.
         self.interrupted = False
-        self._progress = progress
+        self._progress = options.progress
         self._done, self._best = 0, None  # type: tuple[int, float | None]
         self._processes = setup.processes
         with self._processes.together():
-            if resume:
+            if options.resume:
                 self._done, self._best = self.folder.restore()
-            self._log = MetricsLog(out, self._done, tensorboard and self._processes.main, self._processes.main)
+            self._log = MetricsLog(out, self._done, self._processes.main, options.tensorboard)
         self._processes.expect_equal(self._state_to_agree_on())
         self._processes.describe_position = self._describe_position
         self.step.start()
@@ -204,7 +197,7 @@ class Trainer:
         probe_every = setup.steps_per_epoch if recipe.probe_every == "epoch" else recipe.probe_every
         setup.encoder.train()
         if probe and self._done == 0:
-            self._evaluate(probe)
+            self._in_main_process(lambda: self._evaluate(probe))
         throughput = ThroughputMeter(self._processes.device)
         with _catch_interrupts() as interrupted, self.folder.checkpoints as checkpoints:
             previous: StepMetrics | None = None
@@ -224,19 +217,16 @@ class Trainer:
                     self._log_step(current, throughput)
                     previous = None
                 if probe and evaluates:
-                    self._evaluate(probe)
+                    self._in_main_process(lambda: self._evaluate(probe))
                 if ends_epoch:
-                    self._save_epoch(self._done // setup.steps_per_epoch)
+                    self._in_main_process(self._save_epoch)
                 if saves:
-                    self._save_checkpoint(wait=is_last or stop)
+                    self._in_main_process(partial(self._save_checkpoint, wait=is_last or stop))
                 if stop and not is_last:
-                    raise TrainingInterruptedError(
-                        f"interrupted at step {self._done} of {steps}; the state is saved. Resume with the same command"
-                        " and --resume"
-                    )
+                    raise TrainingInterruptedError(f"interrupted at step {self._done} of {steps}; {_SAVED}")
             self.interrupted = self._processes.any(interrupted())
         if probe:
-            self._evaluate(probe)
+            self._in_main_process(lambda: self._evaluate(probe))
 
     def _log_step(self, step: StepMetrics, throughput: ThroughputMeter) -> None:
         """Log a step if it is due; raise TrainingError if its loss is not a number."""
@@ -256,33 +246,27 @@ class Trainer:
             self._progress(message, step.step, self.setup.steps)
 
     def _evaluate(self, probe: Probe) -> None:
-        """Evaluate the probe in the main process, and save the model if it is the best so far."""
-        with self._processes.together():
-            if not self._processes.main:
-                return
-            with self.step.averaged_parameters():
-                metrics = probe(self.setup.model)
-                self._log.write(self._done, {f"probe.{name}": value for name, value in metrics.items()})
-                name = self.setup.recipe.keep_best
-                if name is not None and name not in metrics:
-                    raise TrainingError(f"keep_best={name!r}: the probe's metrics are {', '.join(metrics)}")
-                if name is not None and (self._best is None or metrics[name] > self._best):
-                    self._best = metrics[name]
-                    self.folder.save_model(self.folder.path / BEST)
-            self.setup.encoder.train()
+        """Evaluate the probe, and save the model if it is the best so far."""
+        with self.step.averaged_parameters():
+            metrics = probe(self.setup.model)
+            self._log.write(self._done, {f"probe.{name}": value for name, value in metrics.items()})
+            name = self.setup.recipe.keep_best
+            if name is not None and name not in metrics:
+                raise TrainingError(f"keep_best={name!r}: the probe's metrics are {', '.join(metrics)}")
+            if name is not None and (self._best is None or metrics[name] > self._best):
+                self._best = metrics[name]
+                self.folder.save_model(self.folder.path / BEST)
+        self.setup.encoder.train()
 
-    def _save_epoch(self, number: int) -> None:
-        with self._processes.together():
-            if self._processes.main:
-                with self.step.averaged_parameters():
-                    self.folder.save_model(self.folder.path / EPOCHS / f"{number:03d}")
+    def _save_epoch(self) -> None:
+        number = self._done // self.setup.steps_per_epoch
+        with self.step.averaged_parameters():
+            self.folder.save_model(self.folder.path / EPOCHS / f"{number:03d}")
 
     def _save_checkpoint(self, *, wait: bool) -> None:
-        with self._processes.together():
-            if self._processes.main:
-                self.folder.save_checkpoint(self._done, self._best)
-                if wait:
-                    self.folder.checkpoints.wait()
+        self.folder.save_checkpoint(self._done, self._best)
+        if wait:
+            self.folder.checkpoints.wait()
 
     def finish(self) -> None:
         """Save the finished model, with the averages that the recipe asks for."""
@@ -290,9 +274,13 @@ class Trainer:
         self.step.finish()
         self.step.use_average()
         self.setup.model.eval()
+        self._in_main_process(self.folder.save_finished)
+
+    def _in_main_process(self, act: Callable[[], None]) -> None:
+        """Have the main process do something while the others wait."""
         with self._processes.together():
             if self._processes.main:
-                self.folder.save_finished()
+                act()
 
 
 def release_memory() -> None:
@@ -311,10 +299,9 @@ def _catch_interrupts() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         received.append(number)
 
-    try:
+    previous = {}
+    with contextlib.suppress(ValueError):  # not the main thread, which handles signals
         previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread, which handles signals
-        previous = {}
     try:
         yield lambda: bool(received)
     finally:

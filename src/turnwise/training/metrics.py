@@ -13,9 +13,8 @@ from turnwise.core.imports import explain_missing_packages
 from turnwise.core.plots import line_chart
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.source import model_card_header
-from turnwise.objectives.objective import Metrics, PreparedBatch
+from turnwise.objectives.objective import Metrics, PreparedBatch, TurnTable
 from turnwise.training.recipe import Recipe
-from turnwise.training.tokens import TokenTable
 
 
 class StepMetrics:
@@ -27,9 +26,8 @@ class StepMetrics:
         self._metrics = metrics
         values = torch.stack([value.detach().double() for value in metrics.values() if isinstance(value, torch.Tensor)])
         self._copied = values.to("cpu", non_blocking=True)
-        self._event: torch.cuda.Event | None = None
-        if values.device.type == "cuda":
-            self._event = torch.cuda.Event()
+        self._event = torch.cuda.Event() if values.device.type == "cuda" else None
+        if self._event is not None:
             self._event.record()
 
     def values(self) -> dict[str, float]:
@@ -37,9 +35,7 @@ class StepMetrics:
         if self._event is not None:
             self._event.synchronize()
         copied = iter(self._copied.tolist())
-        return {
-            name: next(copied) if isinstance(value, torch.Tensor) else value for name, value in self._metrics.items()
-        }
+        return {name: next(copied) if isinstance(each, torch.Tensor) else each for name, each in self._metrics.items()}
 
 
 class ThroughputMeter:
@@ -47,9 +43,6 @@ class ThroughputMeter:
 
     def __init__(self, device: torch.device):
         self._device = device
-        self._reset()
-
-    def _reset(self) -> None:
         self._start = time.perf_counter()
         self._examples = self._tokens = 0
 
@@ -61,37 +54,29 @@ class ThroughputMeter:
     def read(self, batches: list[PreparedBatch]) -> dict[str, float]:
         """Return the metrics since the last call; `batches` are those of the latest step."""
         seconds = time.perf_counter() - self._start
+        lengths = [batch.sequences.lengths for batch in batches]
+        padded = sum(int(each.max()) * len(each) for each in lengths)
+        cuda = self._device.type == "cuda"
         metrics = {
             "examples_per_second": self._examples / seconds,
             "tokens_per_second": self._tokens / seconds,
-            "padding_avoided": _padding(batches),
-            "memory_gigabytes": _peak_memory(self._device),
+            "padding_avoided": 1 - sum(int(each.sum()) for each in lengths) / padded,
+            "memory_gigabytes": torch.cuda.max_memory_allocated(self._device) / 1e9
+            if cuda
+            else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
         }
-        self._reset()
+        self._start += seconds
+        self._examples = self._tokens = 0
         return metrics
-
-
-def _padding(batches: list[PreparedBatch]) -> float:
-    """Return the fraction of tokens that would be padding if batches were padded."""
-    lengths = [batch.sequences.lengths for batch in batches]
-    padded = sum(int(each.max()) * len(each) for each in lengths)
-    return 1 - sum(int(each.sum()) for each in lengths) / padded
-
-
-def _peak_memory(device: torch.device) -> float:
-    """Return the peak memory in gigabytes, of the GPU or the process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 1e9
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 class MetricsLog:
     """Appends metrics to `metrics.jsonl`, after removing entries beyond the step at which a run resumes."""
 
-    def __init__(self, folder: Path, step: int, tensorboard: bool, writes: bool):
+    def __init__(self, folder: Path, step: int, writes: bool, tensorboard: bool):
         self._path = folder / "metrics.jsonl"
         self._writes = writes
-        self._tensorboard: Any = _open_tensorboard(folder / "tensorboard") if tensorboard else None
+        self._tensorboard: Any = _open_tensorboard(folder / "tensorboard") if tensorboard and writes else None
         if writes:
             earlier = [record for record in read_metrics(self._path) if record["step"] <= step] if step else []
             self._path.write_text("".join(json.dumps(record) + "\n" for record in earlier), encoding="utf-8")
@@ -134,13 +119,11 @@ def plot_curves(metrics: Path) -> str:
     return line_chart(series, "Training", "step")
 
 
-def model_card(recipe: Recipe, corpus: Corpus, texts: TokenTable, out: Path) -> str:
+def model_card(recipe: Recipe, corpus: Corpus, texts: TurnTable, out: Path) -> str:
     """Return a model card: the kind of model, its data and their licences, the probe's metrics, and the recipe.
 
     `texts` are the turns of the corpus that were read.
     """
-    records = read_metrics(out / "metrics.jsonl")
-    probes = [record for record in records if any(name.startswith("probe.") for name in record)]
     kind = "A re-ranker" if recipe.reranks else "An encoder"
     stages = ", then by ".join(", ".join(stage.objectives) for stage in recipe.stages)
     lines = [
@@ -149,12 +132,16 @@ def model_card(recipe: Recipe, corpus: Corpus, texts: TokenTable, out: Path) -> 
         "",
         "| source | dialogues | utterances | licence |",
         "|---|---|---|---|",
-        *_data_rows(corpus, texts),
-        "",
-        "Whether and for what the model may be passed on depends on these licences.",
-        "",
     ]
-    if probes:
+    utterances = np.diff(texts.store_starts)
+    dialogues = np.diff(np.searchsorted(texts.dialogue_starts, texts.store_starts))
+    for store, *counts in zip(corpus.stores, dialogues.tolist(), utterances.tolist(), strict=True):
+        licence = store.manifest.get("licence") or "not stated"
+        cells = [str(store.manifest.get("reader", "")), *(f"{count:,}" for count in counts), licence]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "Whether and for what the model may be passed on depends on these licences.", ""]
+    records = read_metrics(out / "metrics.jsonl")
+    if probes := [record for record in records if any(name.startswith("probe.") for name in record)]:
         names = [name for name in probes[0] if name != "step"]
         lines += ["## Metrics", "", "| step | " + " | ".join(name.removeprefix("probe.") for name in names) + " |"]
         lines += ["|---" * (len(names) + 1) + "|"]
@@ -162,15 +149,3 @@ def model_card(recipe: Recipe, corpus: Corpus, texts: TokenTable, out: Path) -> 
         lines.append("")
     lines += ["## Recipe", "", "```yaml", recipe.to_yaml().rstrip(), "```", ""]
     return "\n".join(lines)
-
-
-def _data_rows(corpus: Corpus, texts: TokenTable) -> list[str]:
-    """Return a row per store, with the dialogues and utterances that were read."""
-    utterances = np.diff(texts.store_starts)
-    dialogues = np.diff(np.searchsorted(texts.dialogue_starts, texts.store_starts))
-    rows = []
-    for store, *counts in zip(corpus.stores, dialogues.tolist(), utterances.tolist(), strict=True):
-        licence = store.manifest.get("licence") or "not stated"
-        cells = [str(store.manifest.get("reader", "")), *(f"{count:,}" for count in counts), licence]
-        rows.append(f"| {' | '.join(cells)} |")
-    return rows

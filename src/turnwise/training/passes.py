@@ -40,12 +40,12 @@ def _make_stream(batch: PreparedBatch, members: Members) -> TokenStream:
     return TokenStream.of(batch.sequences.take(members), segments)
 
 
+@dataclass(frozen=True, slots=True)
 class _Pass:
-    def __init__(self, encoder: TrainableEncoder, budget: int, rank: int = 0, world: int = 1):
-        self._encoder = encoder
-        self._budget = budget
-        self._rank = rank
-        self._world = world
+    encoder: TrainableEncoder
+    budget: int  # tokens that are encoded at once
+    rank: int = 0
+    world: int = 1
 
 
 class BatchPass(_Pass):
@@ -65,10 +65,15 @@ class BatchPass(_Pass):
         seed_chunk: SeedChunk,
     ) -> bool:
         """Compute the gradients of a loss on the rows of all batches; return whether they were cached."""
-        layout, batch = RowLayout.of(batches, rows, self._world), _join(batches)
-        members = layout.members[self._rank]
-        parts = sorted_chunks(batch, members, self._budget)
-        if self._all_processes(len(parts) <= 1):
+        layout, batch = RowLayout.of(batches, rows, self.world), _join(batches)
+        members = layout.members[self.rank]
+        parts = sorted_chunks(batch, members, self.budget)
+        fits = len(parts) <= 1
+        if self.world > 1:  # all processes must take the same path
+            all_fit = torch.tensor(int(fits), device=self.encoder.backbone.device)
+            dist.all_reduce(all_fit, dist.ReduceOp.MIN)
+            fits = bool(all_fit)
+        if fits:
             seed_chunk(0)
             compute_loss(self._gather(self._encode(batch, rows, members), layout)).backward()
             return False
@@ -81,7 +86,7 @@ class BatchPass(_Pass):
         for number, part in enumerate(parts):
             seed_chunk(number)
             encoded = self._encode(batch, rows, part)
-            gradient = leaf.grad[torch.as_tensor(layout.rows_of(part), device=leaf.device)] * self._world
+            gradient = leaf.grad[torch.as_tensor(layout.rows_of(part), device=leaf.device)] * self.world
             encoded.backward(gradient.to(encoded.dtype))
             del encoded  # the next chunk may be captured as a CUDA graph, which no other graph may share nodes with
         return True
@@ -89,19 +94,19 @@ class BatchPass(_Pass):
     @torch.no_grad()
     def encode(self, batches: Sequence[PreparedBatch]) -> Tensor:
         """Return the vectors of all sequences, without a gradient."""
-        layout, batch = RowLayout.of(batches, "vectors", self._world), _join(batches)
-        parts = sorted_chunks(batch, layout.members[self._rank], self._budget)
+        layout, batch = RowLayout.of(batches, "vectors", self.world), _join(batches)
+        parts = sorted_chunks(batch, layout.members[self.rank], self.budget)
         return self._gather(self._encode_chunks(batch, "vectors", parts, layout, lambda _: None), layout)
 
     def _encode(self, batch: PreparedBatch, rows: Rows, members: Members) -> Tensor:
         """Return the rows of some sequences, which may be none if there are more processes than sequences."""
         if not len(members):
             # with a gradient: this process has to take part in gathering the gradients
-            return torch.zeros(0, self._encoder.hidden, device=self._encoder.backbone.device, requires_grad=True)
+            return torch.zeros(0, self.encoder.hidden, device=self.encoder.backbone.device, requires_grad=True)
         stream = _make_stream(batch, members)
         if rows == "states":
-            return stream.restore_tokens(self._encoder.backbone(stream))
-        vectors: Tensor = self._encoder(stream)
+            return stream.restore_tokens(self.encoder.backbone(stream))
+        vectors: Tensor = self.encoder(stream)
         return vectors
 
     def _encode_chunks(
@@ -109,7 +114,7 @@ class BatchPass(_Pass):
     ) -> Tensor:
         """Return the rows of this process's sequences, in their order, encoded chunk by chunk."""
         if not parts:
-            return self._encode(batch, rows, layout.members[self._rank])
+            return self._encode(batch, rows, layout.members[self.rank])
         pieces = []
         for number, part in enumerate(parts):
             seed_chunk(number)
@@ -117,17 +122,9 @@ class BatchPass(_Pass):
         restored = np.argsort(layout.rows_of(np.concatenate(parts)))
         return torch.cat(pieces)[torch.as_tensor(restored, device=pieces[0].device)]
 
-    def _all_processes(self, fits: bool) -> bool:
-        """Return whether the sequences of every process fit one pass: all processes must take the same path."""
-        if self._world == 1:
-            return fits
-        all_fit = torch.tensor(int(fits), device=self._encoder.backbone.device)
-        dist.all_reduce(all_fit, dist.ReduceOp.MIN)
-        return bool(all_fit)
-
     def _gather(self, own: Tensor, layout: "RowLayout") -> Tensor:
         """Gather the rows of all processes, in the order in which they were prepared."""
-        if self._world == 1:
+        if self.world == 1:
             return own
         order = [layout.rows_of(members) for members in layout.members]
         parts: tuple[Tensor, ...] = _Gather.apply(own, [len(rows) for rows in order])  # type: ignore[no-untyped-call]
@@ -194,22 +191,22 @@ class TokenPass(_Pass):
         assert weights is not None
         # an equal part of every objective, so that all processes have as much to do
         own = np.concatenate(
-            [np.array_split(np.flatnonzero(owners == owner), self._world)[self._rank] for owner in range(len(parts))]
+            [np.array_split(np.flatnonzero(owners == owner), self.world)[self.rank] for owner in range(len(parts))]
         )
         items = [max(1, int(weights[owners == owner].sum())) for owner in range(len(parts))]
-        values = torch.zeros(len(parts), device=self._encoder.backbone.device)
-        for number, chunk in enumerate(sorted_chunks(joined, own, self._budget)):
+        values = torch.zeros(len(parts), device=self.encoder.backbone.device)
+        for number, chunk in enumerate(sorted_chunks(joined, own, self.budget)):
             if not weights[chunk].any():
                 continue
             seed_chunk(number)
             sums = self._loss_sums(parts, batches, _make_stream(joined, chunk), owners[chunk], numbers[chunk])
             means = {owner: loss / items[owner] for owner, loss in sums.items()}
             # gradients are averaged over the processes, but each has a part of the sum
-            torch.stack([mean * (parts[owner].weight * self._world) for owner, mean in means.items()]).sum().backward()
+            torch.stack([mean * (parts[owner].weight * self.world) for owner, mean in means.items()]).sum().backward()
             for owner, mean in means.items():
                 values[owner] += mean.detach()
             del sums, means, mean  # as in `BatchPass.run`
-        if self._world > 1:
+        if self.world > 1:
             dist.all_reduce(values)
         return list(values)
 
@@ -222,7 +219,7 @@ class TokenPass(_Pass):
         numbers: Members,
     ) -> dict[int, Tensor]:
         """Return the sum of the loss over a chunk's items, for each objective that has sequences in it."""
-        backbone = self._encoder.backbone
+        backbone = self.encoder.backbone
         embeddings = backbone.token_embeddings()
         sums = {int(owner): torch.zeros((), device=backbone.device) for owner in np.unique(owners)}
         first = parts[0]
@@ -249,10 +246,10 @@ def _join(batches: Sequence[PreparedBatch]) -> PreparedBatch:
     segments = None
     if any(batch.segments is not None for batch in batches):
         parts = [
-            np.zeros(len(batch.sequences.tokens), np.int32) if batch.segments is None else batch.segments.tokens
+            np.zeros_like(batch.sequences.tokens) if batch.segments is None else batch.segments.tokens
             for batch in batches
         ]
         segments = RaggedTokens(np.concatenate(parts), sequences.lengths)
-    own_weights = [batch.weights for batch in batches if batch.weights is not None]
-    weights = np.concatenate(own_weights) if own_weights else None
-    return PreparedBatch(sequences, sum(batch.rows for batch in batches), segments=segments, weights=weights)
+    weights = [batch.weights for batch in batches if batch.weights is not None]
+    joined = np.concatenate(weights) if weights else None
+    return PreparedBatch(sequences, sum(batch.rows for batch in batches), segments=segments, weights=joined)

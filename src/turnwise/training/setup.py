@@ -1,8 +1,10 @@
 """The set-up of a run: the model that it starts from, the heads of its objectives, and their batches."""
 
 import copy
+import logging
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +14,7 @@ from torch import nn
 from turnwise.core.errors import TrainingError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.storage.corpus import Corpus
-from turnwise.models.backbone.inputs import WINDOW, RerankerTask
+from turnwise.models.backbone.inputs import ROLE_TOKENS, WINDOW, RerankerTask
 from turnwise.models.backbone.language_head import LanguageHead, read_language_head, word_embeddings
 from turnwise.models.backbone.source import is_reranker, locate_model
 from turnwise.models.reranker import Reranker
@@ -23,10 +25,17 @@ from turnwise.training.batches import BatchLoader, make_loaders
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.distributed import Processes
 from turnwise.training.recipe import Recipe
-from turnwise.training.short_runs import fit_to_corpus
 
 #: The result of training.
 Model = TrainableEncoder | Reranker
+
+#: Fewer steps or examples than this get a warning.
+FEW_STEPS, FEW_EXAMPLES = 200, 300
+
+#: What `min_steps` does: steps per epoch that smaller batches aim at, the smallest batch, and the most epochs.
+_STEPS_PER_EPOCH, _SMALLEST_BATCH, _MOST_EPOCHS = 50, 16, 20
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +100,60 @@ def set_up(
     teachers: dict[str, TrainableEncoder] = {}  # which objectives share
     task_heads: dict[RerankerTask, nn.Module] = {}  # which objectives of one task share
     for name, objective in objectives.items():
-        if objective.task in task_heads:
-            heads = task_heads[objective.task]
-        else:
+        task, teacher = objective.task, objective.traits.teacher
+        heads = task_heads.get(task) if task is not None else None
+        if heads is None:
             heads = _make_heads(objective, encoder, folder)
-            if objective.task is not None:
-                task_heads[objective.task] = heads
-        if objective.task in pretrained_heads:
-            _linear(heads).load_state_dict(pretrained_heads[objective.task].state_dict())
-        if objective.teacher is not None and objective.teacher not in teachers:
-            teachers[objective.teacher] = _load_teacher(name, objective.teacher, encoder)
-        teacher = teachers.get(objective.teacher) if objective.teacher is not None else None
-        parts.append(TrainedObjective(name, objective, heads, recipe.entries[name].options.weight, teacher))
+        if task is not None:
+            task_heads[task] = heads
+            if task in pretrained_heads:
+                _linear(heads).load_state_dict(pretrained_heads[task].state_dict())
+        if teacher is not None and teacher not in teachers:
+            teachers[teacher] = _load_teacher(name, teacher, encoder)
+        own = None if teacher is None else teachers[teacher]
+        parts.append(TrainedObjective(name, objective, heads, recipe.entries[name].options.weight, own))
     steps = recipe.steps_of(loaders[0].steps_per_epoch)
     return TrainingSetup(recipe, corpus, processes, encoder, parts, loaders, _build_model(encoder, parts), steps)
+
+
+def fit_to_corpus(recipe: Recipe, examples: int, steps_per_epoch: int) -> Recipe:
+    """Return a recipe with smaller batches and more epochs if it has `min_steps` and the corpus gives fewer steps.
+
+    The batch size is halved until an epoch has 50 steps, but not below 16; there are at most 20 epochs. `examples` and
+    `steps_per_epoch` are those of the first objective, whose own batch size is kept if it has one.
+    """
+    if recipe.min_steps is None or recipe.steps_of(steps_per_epoch) >= recipe.min_steps:
+        return recipe
+    batch_size = recipe.batch_size
+    if "batch_size" not in next(iter(recipe.objectives.values())):
+        while batch_size >= 2 * _SMALLEST_BATCH and examples < _STEPS_PER_EPOCH * batch_size:
+            batch_size //= 2
+        steps_per_epoch = math.ceil(examples / batch_size)
+    epochs = min(_MOST_EPOCHS, math.ceil(recipe.min_steps / steps_per_epoch))
+    return replace(recipe, batch_size=batch_size, epochs=max(epochs, recipe.epochs))
+
+
+def report_size(given: Recipe, recipe: Recipe, examples: int, steps: int, prefix: str = "") -> None:
+    """Log that a recipe was fitted to a small corpus, and warn of few examples or steps that nobody asked for.
+
+    `examples` are those of the first objective; `prefix` is that of the recipe's keys in an override, such as 'first.'.
+    """
+    name = next(iter(recipe.objectives))
+    if recipe != given:
+        _LOG.warning(
+            "small corpus: %s examples of %s. This run has batch_size=%s and epochs=%s instead of %s and %s, which"
+            " makes %s steps; to choose other values, use --set",
+            *(f"{examples:,}", name, recipe.batch_size, recipe.epochs),
+            *(f"{given.batch_size:,}", given.epochs, f"{steps:,}"),
+        )
+    is_short = recipe.steps is None and steps < FEW_STEPS
+    if is_short or examples < FEW_EXAMPLES:
+        _LOG.warning(
+            "%s has %s step%s (%s examples of %s in batches of %s), which is few: %sadd conversations",
+            "the first stage" if prefix else "this run",
+            *(f"{steps:,}", "" if steps == 1 else "s", f"{examples:,}", name, f"{recipe.batch_of(name):,}"),
+            f"use --set {prefix}min_steps={FEW_STEPS}, or " if is_short and recipe.epochs < _MOST_EPOCHS else "",
+        )
 
 
 def _load(recipe: Recipe, folder: Path) -> tuple[TrainableEncoder, Mapping[RerankerTask | None, nn.Module]]:
@@ -152,14 +201,15 @@ def _adapt(encoder: TrainableEncoder, recipe: Recipe, objectives: Mapping[str, O
     """Set an encoder's layers, special tokens, turn style and dropout."""
     if recipe.layers is not None:
         encoder.backbone.keep_layers(recipe.layers)
-    tokens = tuple(dict.fromkeys(token for objective in objectives.values() for token in objective.special_tokens))
-    styles = {objective.style for objective in objectives.values()}
+    traits = [objective.traits for objective in objectives.values()]
+    styles = {each.style for each in traits}
     if len(styles) > 1:
         raise TrainingError(
             "the objectives of a run must join turns in the same way; these mix [SYS]/[USR] marks and separators"
         )
-    if tokens:
-        encoder.backbone.add_tokens(tokens)
+    roles = ROLE_TOKENS.values() if "roles" in styles else ()
+    if tokens := dict.fromkeys((*roles, *(token for each in traits for token in each.special_tokens))):
+        encoder.backbone.add_tokens(tuple(tokens))
     encoder.style = styles.pop()
     if recipe.dropout is not None or recipe.attention_dropout is not None:
         encoder.backbone.set_dropout(recipe.dropout, recipe.attention_dropout)

@@ -6,7 +6,6 @@
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 from turnwise.core.errors import TrainingError
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.stream import to_device
-from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.objective import (
     BatchStates,
     Metrics,
@@ -27,7 +25,7 @@ from turnwise.objectives.objective import (
     TokenObjective,
 )
 from turnwise.training.passes import BatchPass, Rows, SeedChunk, TokenPass
-from turnwise.training.recipe import Precision, Schedule, Switch
+from turnwise.training.recipe import Schedule
 
 if TYPE_CHECKING:
     from turnwise.training.setup import TrainedObjective, TrainingSetup
@@ -44,7 +42,6 @@ _LONG_RUN = 4_000
 #: The factors at which PyTorch's OneCycleLR starts and ends, and its fraction of rising steps.
 _ONE_CYCLE_START, _ONE_CYCLE_END, _ONE_CYCLE_RISE = 1 / 25, 1 / 25 / 1e4, 0.3
 
-
 #: How names of the encoder's parameters start, unlike those of heads.
 _ENCODER = "encoder."
 
@@ -55,9 +52,10 @@ class TrainingStep:
     def __init__(self, setup: "TrainingSetup"):
         self._setup = setup
         self._device = setup.processes.device
-        self._bf16 = _uses_bf16(setup.recipe.precision)
+        supported = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+        self._bf16 = setup.recipe.precision == "bf16" or (setup.recipe.precision == "auto" and supported)
         self._groups = _group_objectives(setup.parts)
-        #: Everything that is trained, by name: the encoder's parameters except frozen ones, and the heads'.
+        #: Everything that is trained, by name.
         self.parameters = _trained_parameters(setup)
         self.optimizer = _make_optimizer(setup, self.parameters)
         #: The encoder's starting weights; empty if they are not averaged into the saved model.
@@ -72,25 +70,37 @@ class TrainingStep:
 
     def start(self) -> None:
         """Compile the backbone if the recipe asks for it, and choose how many tokens are encoded at once."""
-        setup, backbone = self._setup, self._setup.encoder.backbone
-        rank, world = setup.processes.rank, setup.processes.world
-        if _compiles(setup.recipe.compile, self._device, setup.steps):
+        setup, recipe, backbone = self._setup, self._setup.recipe, self._setup.encoder.backbone
+        world, is_cuda = setup.processes.world, self._device.type == "cuda"
+        # by the length of the whole run, so that a resumed run does as before
+        if recipe.compile is True or (recipe.compile == "auto" and is_cuda and setup.steps >= _LONG_RUN):
             backbone.compile()
-        if _uses_graphs(setup.recipe.cuda_graphs, backbone, world):
+        supported = backbone.supports_graphs and world == 1
+        is_small = supported and backbone.hidden <= _SMALL_MODEL
+        uses_graphs = is_small if recipe.cuda_graphs == "auto" else recipe.cuda_graphs
+        if uses_graphs and not supported:
+            raise TrainingError(
+                "cuda_graphs=true needs one process, a CUDA GPU with Triton, and a backbone that runs unpadded: set it"
+                " to false or auto"
+            )
+        if uses_graphs:
             backbone.use_graphs()
             self.keep_gradients()
             for teacher in {part.teacher for part in setup.parts if part.teacher is not None}:
                 if teacher.backbone.supports_graphs:
                     teacher.backbone.use_graphs(training=False)
-        budget = setup.recipe.tokens_per_forward or token_budget(backbone, self._device)
+        budget = recipe.tokens_per_forward or token_budget(backbone, self._device)
         if world > 1:  # all processes must encode the same objectives together
             agreed = torch.tensor(budget, device=self._device)
             dist.all_reduce(agreed, dist.ReduceOp.MIN)
             budget = int(agreed)
         self._budget = budget
-        self._batch_pass = BatchPass(setup.encoder, budget, rank, world)
-        self._token_pass = TokenPass(setup.encoder, budget, rank, world)
-        self._teacher_pass = partial(BatchPass, budget=budget, rank=rank, world=world)
+        settings = (budget, setup.processes.rank, world)
+        self._batch_pass = BatchPass(setup.encoder, *settings)
+        self._token_pass = TokenPass(setup.encoder, *settings)
+        self._teacher_passes = {
+            part.name: BatchPass(part.teacher, *settings) for part in setup.parts if part.teacher is not None
+        }
 
     def keep_gradients(self) -> None:
         """Set the backbone's gradients to zero before a step instead of removing them: CUDA graphs add to them."""
@@ -160,12 +170,14 @@ class TrainingStep:
     ) -> list[tuple[Tensor, Metrics]]:
         """Compute the losses and gradients of objectives whose losses see their whole batches."""
         device = self._device
-        inputs = [
-            {name: _to_device(torch.as_tensor(values), device) for name, values in batch.inputs.items()}
-            for batch in batches
-        ]
-        for number, vectors in self._teacher_vectors(parts, batches).items():
-            inputs[number]["teacher"] = vectors
+        inputs = []
+        for part, batch in zip(parts, batches, strict=True):
+            tensors = {name: torch.as_tensor(values) for name, values in batch.inputs.items()}
+            # except single numbers: reading them from a GPU would wait for it
+            inputs.append({name: to_device(value, device) if value.dim() else value for name, value in tensors.items()})
+            if part.teacher is not None:
+                vectors = self._teacher_passes[part.name].encode([batch]).float()
+                inputs[-1]["teacher"] = vectors.unflatten(0, (-1, batch.rows))
         rows: Rows = "states" if isinstance(parts[0].objective, StatesObjective) else "vectors"
         counts = [len(batch.sequences.tokens if rows == "states" else batch.sequences) for batch in batches]
         losses: list[tuple[Tensor, Metrics]] = []
@@ -181,30 +193,13 @@ class TrainingStep:
                         assert isinstance(part.objective, PooledObjective)
                         value, metrics = part.objective.loss(own.unflatten(0, (-1, batch.rows)), given, part.heads)
                     weighted.append(value * part.weight)
-                    # detached: a metric must not keep the graph of the loss
-                    losses.append((value.detach(), {name: _detach(metric) for name, metric in metrics.items()}))
+                    losses.append((value.detach(), metrics))
             return weighted[0] if len(weighted) == 1 else torch.stack(weighted).sum()
 
         if self._batch_pass.run(batches, rows, compute_loss, seed_chunk):
             for _, metrics in losses:
                 metrics["cached"] = 1.0
         return losses
-
-    def _teacher_vectors(
-        self, parts: Sequence["TrainedObjective"], batches: Sequence[PreparedBatch]
-    ) -> dict[int, Tensor]:
-        """Return the vectors (columns, rows, hidden) of the teachers, by number of the part; each teacher runs once."""
-        numbers: dict[TrainableEncoder, list[int]] = {}
-        for number, part in enumerate(parts):
-            if part.teacher is not None:
-                numbers.setdefault(part.teacher, []).append(number)
-        vectors = {}
-        for teacher, own in numbers.items():
-            encoded = self._teacher_pass(teacher).encode([batches[number] for number in own]).float()
-            split = encoded.split([len(batches[number].sequences) for number in own])
-            for number, part_vectors in zip(own, split, strict=True):
-                vectors[number] = part_vectors.unflatten(0, (-1, batches[number].rows))
-        return vectors
 
     def _update(self, loss: Tensor) -> None:
         """Change the weights, unless the loss is or was not a number."""
@@ -276,30 +271,13 @@ def _make_optimizer(setup: "TrainingSetup", parameters: dict[str, nn.Parameter])
 
 def _group_objectives(parts: Sequence["TrainedObjective"]) -> list[list[int]]:
     """Group the numbers of objectives that may be encoded together: those on tokens, and those on vectors."""
-    groups: list[list[int]] = []
-    together: dict[type[Objective], list[int]] = {}
+    groups: dict[type[Objective] | int, list[int]] = {}
     for number, part in enumerate(parts):
-        kind = TokenObjective if isinstance(part.objective, TokenObjective) else PooledObjective
-        replaces = isinstance(part.objective, TokenObjective) and part.objective.replaces_tokens
-        if replaces or not isinstance(part.objective, kind):
-            groups.append([number])
-            continue
-        if kind not in together:
-            groups.append(together.setdefault(kind, []))
-        together[kind].append(number)
-    return groups
-
-
-def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Move a tensor to a device, except single numbers: reading them there would wait for the GPU."""
-    return to_device(tensor, device) if tensor.dim() else tensor
-
-
-def _detach(metric: Tensor | float) -> Tensor | float:
-    return metric.detach() if isinstance(metric, Tensor) else metric
-
-
-# ---- learning rate, random numbers, device
+        objective = part.objective
+        kind = next((kind for kind in (TokenObjective, PooledObjective) if isinstance(objective, kind)), None)
+        alone = kind is None or (isinstance(objective, TokenObjective) and objective.replaces_tokens)
+        groups.setdefault(number if alone or kind is None else kind, []).append(number)
+    return list(groups.values())
 
 
 def learning_rate_factor(schedule: Schedule, step: int, steps: int, warmup: float = 0.0) -> float:
@@ -327,11 +305,7 @@ def _cosine(start: float, end: float, fraction: float) -> float:
 
 
 def seed_all(seed: int, device: torch.device) -> None:
-    """Seed the CPU and a device.
-
-    `torch.manual_seed` seeds every kind of device that PyTorch supports, and stores the call with its stack trace for
-    those that are not available: half a millisecond per step, and memory.
-    """
+    """Seed the CPU and a device; `torch.manual_seed` takes half a millisecond, and memory, for all kinds of devices."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
@@ -343,32 +317,6 @@ def _mix_seed(*numbers: int) -> int:
     for number in numbers:
         mixed = (mixed * 6364136223846793005 + number * 1442695040888963407 + 1) % (1 << 63)
     return mixed
-
-
-def _uses_bf16(precision: Precision) -> bool:
-    if precision == "auto":
-        return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-    return precision == "bf16"
-
-
-def _compiles(compiling: Switch, device: torch.device, steps: int) -> bool:
-    """Whether to compile the backbone; the length of the whole run counts, so that a resumed run does as before."""
-    if compiling == "auto":
-        return device.type == "cuda" and steps >= _LONG_RUN
-    return compiling
-
-
-def _uses_graphs(setting: Switch, backbone: Backbone, world: int) -> bool:
-    """Whether to replay the backbone as CUDA graphs; 'auto': small models, where the host is the limit."""
-    supported = backbone.supports_graphs and world == 1
-    if setting == "auto":
-        return supported and backbone.hidden <= _SMALL_MODEL
-    if setting and not supported:
-        raise TrainingError(
-            "cuda_graphs=true needs one process, a CUDA GPU with Triton, and a backbone that runs unpadded: set it to"
-            " false or auto"
-        )
-    return setting
 
 
 def token_budget(backbone: Backbone, device: torch.device) -> int:

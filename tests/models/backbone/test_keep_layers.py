@@ -20,8 +20,7 @@ from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.encoder import Encoder
 from turnwise.training.loop import train
-from turnwise.training.recipe import Recipe
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import Recipe, load_recipe
 
 Folder = Callable[[str], Path]
 

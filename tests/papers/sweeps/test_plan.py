@@ -24,9 +24,8 @@ from turnwise.papers.sweeps.plan import (
     recipe_settings,
     run_name,
 )
-from turnwise.training.recipe import Recipe
+from turnwise.training.recipe import Recipe, load_recipe, parse_scalar
 from turnwise.training.recipe_files import packaged_recipes
-from turnwise.training.recipe_loading import load_recipe, parse_scalar
 
 SCALARS = (
     st.none()

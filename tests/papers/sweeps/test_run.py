@@ -28,7 +28,7 @@ from turnwise.papers.sweeps.experiment import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.plan import Sweep, load_sweep, packaged_sweeps
 from turnwise.papers.sweeps.run import run_sweep
 from turnwise.training.loop import train
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import load_recipe
 
 pytestmark = pytest.mark.usefixtures("no_curves", "few_bootstrap_samples")
 

@@ -26,8 +26,7 @@ from turnwise.papers.sweeps.run import run_sweep
 from turnwise.training import loop
 from turnwise.training.checkpoint import TRAINED
 from turnwise.training.loop import train
-from turnwise.training.recipe import Recipe
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import Recipe, load_recipe
 
 pytestmark = pytest.mark.usefixtures("no_curves", "few_bootstrap_samples")
 

@@ -23,7 +23,7 @@ from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.dse import DSE
 from turnwise.training.loop import train
 from turnwise.training.metrics import read_metrics
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import load_recipe
 from turnwise.version import describe_environment
 
 #: Layers, hidden size and attention heads of random backbones: the speed of training depends on nothing else.

@@ -17,9 +17,8 @@ from pydantic.dataclasses import dataclass
 from turnwise.core import registry
 from turnwise.core.errors import TrainingError, TurnwiseError
 from turnwise.core.validation import STRICT, InvalidKeyError, explaining_errors
-from turnwise.training.recipe import Recipe
+from turnwise.training.recipe import Recipe, load_recipe, parse_scalar
 from turnwise.training.recipe_files import packaged_yaml, parse_recipe, read_yaml_text
-from turnwise.training.recipe_loading import load_recipe, parse_scalar
 
 #: The axis of a sweep's variants; always the last one.
 VARIANT = "variant"

@@ -35,8 +35,7 @@ from turnwise.papers.sweeps.plan import BACKBONE_KEYS, VARIANT, PlannedRun, Swee
 from turnwise.training.checkpoint import BEST, CHECKPOINTS, TRAINED
 from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.loop import release_memory, train
-from turnwise.training.recipe import Recipe
-from turnwise.training.recipe_loading import from_tree
+from turnwise.training.recipe import Recipe, from_tree
 
 _UNTRAINED = point_name({})
 

@@ -23,7 +23,7 @@ from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.papers.sweeps.experiment import EvaluationPlan, SweepPoint, write_experiment
 from turnwise.papers.sweeps.run import load_untrained
 from turnwise.training.checkpoint import EPOCHS, FIRST, saved_epochs
-from turnwise.training.recipe_loading import load_recipe
+from turnwise.training.recipe import load_recipe
 from turnwise.version import __version__
 
 _DESCRIPTION = "soup.json"
