@@ -47,12 +47,7 @@ MAPPED = [f"{what} {end}" for what in ("find the taxi", "cancel a hotel room", "
 
 
 def build(
-    place: Path,
-    model: Path | str,
-    limits: Limits | None = None,
-    *,
-    dialogues: int = 20,
-    with_reranker: bool = True,
+    place: Path, model: Path | str, limits: Limits | None = None, *, dialogues: int = 20, with_reranker: bool = True
 ) -> ServeSettings:
     """Create everything that a service can serve in a folder, and return its settings."""
     encoder = Encoder.load(model, device="cpu")

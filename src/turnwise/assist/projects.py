@@ -78,7 +78,7 @@ def _add(project: Project, newer: Store) -> MergePlan:
     if plan.replaced:  # the indexes would keep the earlier versions
         for part in ("responses", "conversations"):
             shutil.rmtree(project.folder / part, ignore_errors=True)
-    if plan.changes_store:
+    if plan.new or plan.replaced:
         merge_stores(store, newer, plan)
     return plan
 

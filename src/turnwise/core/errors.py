@@ -7,8 +7,7 @@ from collections.abc import Iterable
 class TurnwiseError(Exception):
     """An operation failed; the message says what is wrong, where, and what to do. The command line prints only it."""
 
-    #: The exit status of the command line.
-    exit_status = 1
+    exit_status = 1  # the exit status of the command line
 
 
 class CorpusError(TurnwiseError):

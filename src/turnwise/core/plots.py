@@ -1,8 +1,4 @@
-"""Charts as SVG text, drawn with matplotlib (the extra `plots`), which is imported when the first chart is drawn.
-
-Equal data give equal bytes. Labels stay text, are never read as mathematical notation, and a chart refers to nothing
-outside itself.
-"""
+"""Charts as SVG text, drawn with matplotlib (the extra `plots`), imported when needed; equal data give equal bytes."""
 
 import colorsys
 import math

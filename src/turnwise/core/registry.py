@@ -39,10 +39,7 @@ _PLACES: dict[Kind, dict[str, str]] = {
 
 
 def add(kind: Kind, name: str, place: str) -> None:
-    """Make a name available: `place` is `module:attribute`, and what it must hold is said at the entries of its kind.
-
-    Example: `add("loader", "mine", "my_package:MyEncoder")`, after which `mine:FOLDER` names a model.
-    """
+    """Make a name available; `place` is `module:attribute`: `add("loader", "mine", "my_package:MyEncoder")`."""
     _PLACES[kind][name] = place
 
 

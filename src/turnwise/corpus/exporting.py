@@ -1,8 +1,4 @@
-"""Exporting dialogues in other formats: chat-completion logs, ConvoKit, and files of labelled utterances.
-
-Files are written under a temporary name and renamed when they are complete, so a failed export leaves nothing behind.
-What a format cannot represent is left out and counted.
-"""
+"""Exporting dialogues in other formats; what a format cannot represent is left out and counted."""
 
 import json
 import math
@@ -35,9 +31,7 @@ LABELLED_FORMATS: Mapping[str, CorpusFormat] = {
 _CONVOKIT_FILES = {"utterances.jsonl", *(f"{name}.json" for name in ("conversations", "speakers", "corpus", "index"))}
 
 _MESSAGE_ROLES = {USER: "user", SYSTEM: "assistant"}
-
-#: Rasa's names of entities in parentheses; others are written as a JSON object.
-_SIMPLE_ENTITY = re.compile(r'[^()":]+')
+_SIMPLE_ENTITY = re.compile(r'[^()":]+')  # Rasa's names of entities in parentheses; others are written as a JSON object
 
 
 @dataclass(slots=True)
@@ -56,12 +50,7 @@ class ExportCounts:
 def export_dialogues(
     dialogues: Iterable[Dialogue], out: Path, form: CorpusFormat = "jsonl", *, overwrite: bool = False
 ) -> ExportCounts:
-    """Write dialogues to a file, or for 'convokit' to a folder; `overwrite` replaces an earlier export once complete.
-
-    Raises:
-        CorpusError: if `out` exists and may not be replaced, a dialogue cannot be represented, or nothing is left to
-            write.
-    """
+    """Write dialogues to a file, for 'convokit' to a folder; `overwrite` replaces an earlier export once complete."""
     if form == "convokit":
         names = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
         if out.is_file() or not names <= _CONVOKIT_FILES:
@@ -109,27 +98,18 @@ def _write_jsonl(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iterato
 
 def _write_messages(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iterator[str]:
     """Yield chat-completion JSON Lines, without labels and splits; conversations need the roles user and system."""
-    return (_to_messages(dialogue) for dialogue in _counted(dialogues, counts))
-
-
-def _to_messages(dialogue: Dialogue) -> str:
-    messages = []
-    for turn in dialogue.turns:
-        if turn.speaker not in _MESSAGE_ROLES:
+    for dialogue in _counted(dialogues, counts):
+        if other := next((turn.speaker for turn in dialogue.turns if turn.speaker not in _MESSAGE_ROLES), None):
             raise CorpusError(
-                f"dialogue {dialogue.id!r} has the speaker {turn.speaker!r}, and messages are those of a user and an"
+                f"dialogue {dialogue.id!r} has the speaker {other!r}, and messages are those of a user and an"
                 " assistant: import the log again with roles (--set speakers=…=system,*=user), or export to convokit"
             )
-        messages.append({"role": _MESSAGE_ROLES[turn.speaker], "content": turn.text})
-    return _dump({"id": dialogue.id, "messages": messages}) + "\n"
+        messages = [{"role": _MESSAGE_ROLES[turn.speaker], "content": turn.text} for turn in dialogue.turns]
+        yield _dump({"id": dialogue.id, "messages": messages}) + "\n"
 
 
 def _write_convokit(dialogues: Iterable[Dialogue], folder: Path, counts: ExportCounts) -> None:
-    """Write the folder of a ConvoKit corpus: each turn is an utterance that replies to the one before it.
-
-    Intents, acts and slots are the utterances' metadata; source and split are those of the conversations. A store has
-    no times: timestamps count the turns of a conversation.
-    """
+    """Write the folder of a ConvoKit corpus: each turn replies to the one before it, and timestamps count the turns."""
     conversations: dict[str, Any] = {}
     speakers: dict[str, Any] = {}
     utterance_ids: set[str] = set()
@@ -195,11 +175,7 @@ def _write_intents_jsonl(dialogues: Iterable[Dialogue], counts: ExportCounts) ->
 
 
 def _write_rasa(dialogues: Iterable[Dialogue], counts: ExportCounts) -> Iterator[str]:
-    """Yield Rasa's `nlu.yml`, with slots as entities.
-
-    Rasa cannot represent a text that looks like an annotation, '[…](…)': it is left out. Slots that overlap others or
-    have brackets in their text or name cannot be annotated: the text is written without them.
-    """
+    """Yield Rasa's `nlu.yml`, with slots as entities; texts that look like annotations, '[…](…)', are left out."""
     examples: dict[str, list[str]] = {}
     for turn, _ in _labelled_turns(dialogues, counts):
         if "](" in turn.text or "]{" in turn.text:

@@ -31,15 +31,9 @@ from turnwise.core.files import read_json, sha256, sync_to_disk, write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.registry import OWN_SUFFIXES, SUMS, Download
 
-#: Consecutive attempts that may bring nothing before a download fails.
-ATTEMPTS = 5
-
-#: Seconds before the second attempt; doubled for each further one that brings nothing.
-PAUSE = 1.0
-
-#: Seconds without a byte after which a connection counts as broken.
-TIMEOUT = 30.0
-
+ATTEMPTS = 5  # consecutive attempts that may bring nothing before a download fails
+PAUSE = 1.0  # seconds before the second attempt; doubled for each further one that brings nothing
+TIMEOUT = 30.0  # seconds without a byte after which a connection counts as broken
 _LOCK = ".lock"
 _ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _DAMAGED_ARCHIVE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError, ValueError, RuntimeError)

@@ -1,8 +1,4 @@
-"""Overlaps of collections of texts: count shared texts and consecutive pairs, and remove what is shared from a store.
-
-As in `training_data.py`, texts that differ in case, punctuation or white space only count as equal, and those without
-words are ignored. Collections are compared by sets of 64-bit hashes.
-"""
+"""Overlaps of collections of texts, which are compared as in `training_data.py`, and removing them from a store."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,4 @@
-"""Corpus statistics: counts, labels, lengths, and how much of a corpus its most frequent utterances make up.
-
-Everything is counted in one pass over the store's columns, in memory that does not grow with the texts: utterances are
-represented by 64-bit hashes, on disk.
-"""
+"""Corpus statistics, counted in one pass over a store's columns, in memory that does not grow with the texts."""
 
 from bisect import insort
 from collections import Counter
@@ -57,12 +53,8 @@ class CorpusStats:
     slots: dict[str, int]
     turn_lengths: dict[str, int]
     distinct_utterances: int
-    top_1_percent_share: (
-        float  # the fraction of all turns that the most frequent 1% of the texts make up (WMDC, Fig. 1)
-    )
-    frequency_curve: list[
-        tuple[float, float]
-    ]  # percent of the distinct texts, most frequent first; percent of all turns
+    top_1_percent_share: float  # of all turns, that the most frequent 1% of the texts make up (WMDC, Fig. 1)
+    frequency_curve: list[tuple[float, float]]  # percent of the distinct texts, most frequent first, and of all turns
     common: list[tuple[str, int]]  # the ten most common texts and their counts (WMDC, Table 5)
     dse_pairs: int  # pairs of consecutive turns that are both longer than three words, which DSE trains on
 

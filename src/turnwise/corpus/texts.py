@@ -16,23 +16,12 @@ from turnwise.corpus.storage.rejections import Rejection
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Suffixes of files with columns.
-TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
-
-#: The same, and plain text with a text per line.
-TEXT_FILE_SUFFIXES = (".txt", *TABLE_SUFFIXES)
-
-#: Lone surrogates, which JSON can represent and UTF-8 cannot.
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
-#: What an encoder takes: a text, or a turn, whose speaker it may use.
-EncoderInput = str | tuple[Turn]
-
-#: An input, and the columns that identify it, the text last.
-TextRow = tuple[EncoderInput, tuple[Any, ...]]
-
-#: The columns that identify a turn of a store.
-TURN_COLUMNS = ("dialogue", "turn", "speaker", "text")
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")  # suffixes of files with columns
+TEXT_FILE_SUFFIXES = (".txt", *TABLE_SUFFIXES)  # the same, and plain text with a text per line
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # lone surrogates, which JSON can represent and UTF-8 cannot
+EncoderInput = str | tuple[Turn]  # what an encoder takes: a text, or a turn, whose speaker it may use
+TextRow = tuple[EncoderInput, tuple[Any, ...]]  # an input, and the columns that identify it, the text last
+TURN_COLUMNS = ("dialogue", "turn", "speaker", "text")  # the columns that identify a turn of a store
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +29,8 @@ class TableRow:
     """A row of a file."""
 
     path: Path
-    #: Its first line, counted from 1; in a Parquet file the number of the row.
-    line: int
-    #: By column; a missing value is None or absent.
-    values: Mapping[str, Any]
+    line: int  # its first line, counted from 1; in a Parquet file the number of the row
+    values: Mapping[str, Any]  # by column; a missing value is None or absent
 
     @property
     def where(self) -> str:
@@ -122,24 +109,15 @@ def read_rows(
 class TextSource:
     """Texts that can be read any number of times, always in the same order."""
 
-    #: The names of the identifying columns.
-    columns: tuple[str, ...]
-    #: Equal for equal texts.
-    identity: str
+    columns: tuple[str, ...]  # the names of the identifying columns
+    identity: str  # equal for equal texts
     rows: Callable[[], Iterator[TextRow]]
 
 
 def open_text_source(
     path: Path, column: str = "text", splits: Sequence[str] = (), speakers: Sequence[str] = ()
 ) -> TextSource:
-    """Open a store or a file of texts, without reading the texts yet.
-
-    Args:
-        path: a store; a .txt file with a text per line; a .csv, .tsv, .jsonl or .parquet file.
-        column: the column of the texts; JSON lines may also be strings.
-        splits: for a store, the splits to read; empty: all.
-        speakers: for a store, the speakers whose turns to read; empty: all.
-    """
+    """Open a store, or some splits and speakers of it, or a file of texts, without reading the texts yet."""
     if path.is_dir():
         return _open_store(path, splits, speakers)
     if not path.is_file():

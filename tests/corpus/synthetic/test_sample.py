@@ -24,13 +24,7 @@ from turnwise.corpus.synthetic.sample import (
     sample_dialogues,
     text_pairs,
 )
-from turnwise.corpus.synthetic.world import (
-    DOMAINS,
-    SPLITS,
-    Phrasing,
-    compile_phrasing,
-    load_world,
-)
+from turnwise.corpus.synthetic.world import DOMAINS, SPLITS, Phrasing, compile_phrasing, load_world
 
 #: The types of dialogue acts; most have a slot, as in 'request(city)'.
 SYSTEM_ACTS = {

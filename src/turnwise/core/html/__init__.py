@@ -21,11 +21,7 @@ from markupsafe import Markup
 def render_page(
     template: str, *, styles: Sequence[str] = ("core/html/page.css",), scripts: Sequence[str] = (), **context: Any
 ) -> str:
-    """Render a template as a self-contained HTML page; variables in `context` are escaped unless they are `Markup`.
-
-    The paths of the template and of the CSS and JavaScript files to embed are relative to the package, such as
-    'evaluation/reporting/report.html'. Scripts are one module at the end of the page.
-    """
+    """Render a template as an HTML page, with paths relative to the package; `context` is escaped unless `Markup`."""
     style, script = (Markup("".join(map(_read_resource, paths))) for paths in (styles, scripts))
     return _environment().get_template(template).render(context, style=style, script=script) + "\n"
 

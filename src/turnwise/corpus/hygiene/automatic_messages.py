@@ -43,12 +43,7 @@ _PART_NUMBER = re.compile(r"#(\d+)$")  # the end of the id of a part of a dialog
 
 
 class AutomaticMessagesStep(CleaningStep):
-    """Removes the messages that software sends.
-
-    All dialogues pass through a temporary file, since they are counted before the first one is cleaned. The counts are
-    on disk too, 16 bytes per message of the system. The changes list the most frequent messages, masked and with `#`
-    for digits.
-    """
+    """Removes the messages that software sends; all dialogues go through a temporary file, to be counted before."""
 
     def __init__(self, fraction: float, masking: Masking | None, holes: HolePolicy) -> None:
         if not 0 < fraction <= 1:

@@ -1,8 +1,4 @@
-"""Edits that remove from an e-mail what its sender did not write for it: quoted messages, signatures and notices.
-
-Everything is recognised by lines, in English, German, French, Spanish, Italian, Portuguese and Dutch; the phrases are
-in `email_quotes.yaml`.
-"""
+"""Edits that remove quoted messages, signatures and notices from e-mails, by the phrases in `email_quotes.yaml`."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -16,8 +16,7 @@ from turnwise.core.imports import import_object
 from turnwise.corpus.hygiene.personal_data import FINDERS, KINDS, TRIGGER
 from turnwise.corpus.hygiene.personal_data.context import Finder, replace_lookalikes
 
-#: The numbers of the texts of each kind that were masked in a dialogue.
-Pseudonyms = defaultdict[str, dict[str, int]]
+Pseudonyms = defaultdict[str, dict[str, int]]  # the numbers of the texts of each kind that were masked in a dialogue
 
 #: A named-entity recogniser: returns (start, end, label) for a text.
 EntityRecogniser = Callable[[str], Iterable[tuple[int, int, str]]]

@@ -2,8 +2,7 @@
 
 A step maps a stream of dialogues to a stream. Most change the texts of a dialogue or drop it. If a step removes a turn,
 the turns around it were not consecutive: a hole policy (`edits.py`) says what becomes of them, and by default the
-dialogue is split there. Limits on the words of a turn are for filtering training pairs, later. Slots move
-with the text around them.
+dialogue is split there. Slots move with the text around them.
 """
 
 import hashlib
@@ -237,13 +236,7 @@ def is_mask(description: str) -> bool:
 
 
 def make_step(description: str, masking: Masking | None = None, holes: HolePolicy = "split") -> CleaningStep:
-    """Return a step by its name, with its value if it takes one: 'unicode', 'minimum-turns=4', 'mask=email,phone'.
-
-    Args:
-        description: the name of one step; `plan_steps` replaces `log`.
-        masking: what else the step `mask` needs, such as regions; its kinds are replaced by those of the description.
-        holes: what becomes of the turns around a removed one.
-    """
+    """Return a step by its name and value, as in 'minimum-turns=4'; `masking` is what else the step `mask` needs."""
     name, equals, value = description.partition("=")
     if name == MASK:
         masking = masking or Masking()

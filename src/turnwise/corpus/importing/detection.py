@@ -18,8 +18,7 @@ from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.encodings import DETECT
 from turnwise.corpus.storage.store import is_store
 
-#: Files of a folder, and rows of a table, that are looked at.
-_MAX_FILES = _MAX_ROWS = 2_000
+_MAX_FILES = _MAX_ROWS = 2_000  # files of a folder, and rows of a table, that are looked at
 
 #: Times that are neither ISO 8601 nor numbers.
 _DAYS = ["%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%Y/%m/%d"]
@@ -43,8 +42,7 @@ class Detection:
     """The reader that fits a log."""
 
     reader: str
-    #: The evidence, for people.
-    why: str
+    why: str  # the evidence, for people
     options: Mapping[str, Any] = field(default_factory=dict)
 
 

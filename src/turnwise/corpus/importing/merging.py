@@ -18,24 +18,14 @@ class MergePlan:
     """What a newer import changes in a store, as ids of conversations."""
 
     new: set[str] = field(default_factory=set)
-    #: In both, with other turns.
-    replaced: set[str] = field(default_factory=set)
+    replaced: set[str] = field(default_factory=set)  # in both, with other turns
     unchanged: set[str] = field(default_factory=set)
     #: In both, with fewer turns in the newer import; the store's stay, because a log may begin within a conversation.
     shorter: set[str] = field(default_factory=set)
 
-    @property
-    def changes_store(self) -> bool:
-        """Whether the merged store differs from the store."""
-        return bool(self.new or self.replaced)
-
 
 def plan_merge(store: Store, newer: Store) -> MergePlan:
-    """Compare the conversations of a newer import with those of a store.
-
-    Raises:
-        CorpusError: if a conversation of the newer import has the id of another one, with no turn in common.
-    """
+    """Compare a newer import with a store; raise a CorpusError if conversations share their id but no turn."""
     known = {name for batch in store.batches(["id"]) for name in batch.column("id").to_pylist()}
     turns_of: dict[str, array[int]] = {}
     plan = MergePlan()

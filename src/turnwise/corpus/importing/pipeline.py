@@ -23,8 +23,7 @@ from turnwise.corpus.storage.rejections import Rejection
 from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import StoreWriter, provenance
 
-#: Distinct rejection reasons that a manifest counts; `rejected.jsonl` has all of them.
-MAX_REASONS = 50
+MAX_REASONS = 50  # distinct rejection reasons that a manifest counts; `rejected.jsonl` has all of them
 
 #: The parts of a reason that differ from row to row: quoted values and numbers.
 _VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
@@ -37,8 +36,7 @@ SplitBy = Literal["conversation", "time"]
 class SplitPlan:
     """How conversations are divided."""
 
-    #: Of training, validation and test data.
-    percentages: tuple[float, float, float]
+    percentages: tuple[float, float, float]  # of training, validation and test data
     #: conversation: at random, by a hash of the id and the seed; time: the oldest conversations are training data.
     by: SplitBy = "conversation"
     seed: int = 0
@@ -184,8 +182,7 @@ class _Rejections:
         self._strict = strict
         self._counts: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
-        #: Rows that could not be taken for an utterance at all.
-        self.unread = 0
+        self.unread = 0  # rows that could not be taken for an utterance at all
 
     def add(self, rejection: Rejection) -> None:
         """Write a rejection; raise a CorpusError if the import is strict."""
@@ -202,10 +199,7 @@ class _Rejections:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """The number of rejections by reason, most frequent first.
-
-        Reasons that differ in numbers or quoted values only count as one, named by its first occurrence.
-        """
+        """The number of rejections by reason, most frequent first; numbers and quoted values make no difference."""
         return {self._examples[group]: count for group, count in self._counts.most_common()}
 
 

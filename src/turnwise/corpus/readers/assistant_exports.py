@@ -19,9 +19,7 @@ _ES_PHRASES = re.compile(r"(.+)_usersays_([A-Za-z]+(?:-[A-Za-z0-9]+)*)\.json")
 _CX_PHRASES = "trainingPhrases"
 _LEX_INTENT = "Intent.json"
 _LEX_PLACEHOLDER = re.compile(r"\{[^{}]+\}")
-
-#: LUIS' and CLU's intent of utterances that belong to no other intent.
-_NONE_INTENT = "None"
+_NONE_INTENT = "None"  # LUIS' and CLU's intent of utterances that belong to no other intent
 
 
 # ---- Dialogflow
@@ -32,10 +30,8 @@ class _PhraseFile(NamedTuple):
 
     path: Path
     language: str
-    #: The intent's name as it is in the path.
-    intent: str
-    #: The file with the intent's own settings.
-    definition: Path
+    intent: str  # the intent's name as it is in the path
+    definition: Path  # the file with the intent's own settings
     is_cx: bool
 
 

@@ -4,8 +4,7 @@ from turnwise.core.dialogue import USER, peer
 from turnwise.corpus.readers.shared.fields import require_text
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
-#: Separates the turns of a message that is a conversation history.
-_TURN_SEPARATOR = " [SEP] "
+_TURN_SEPARATOR = " [SEP] "  # separates the turns of a message that is a conversation history
 
 
 def read_intents(source: CorpusSource) -> Dialogues:

@@ -12,8 +12,7 @@ from turnwise.core.dialogue import SYSTEM, USER
 from turnwise.corpus.readers.shared.annotations import act, split_of, token_spans
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
-#: Acts by a dialogue's original id and the index of the utterance.
-_Acts = Mapping[str, Mapping[int, Sequence[str]]]
+_Acts = Mapping[str, Mapping[int, Sequence[str]]]  # acts by a dialogue's original id and the index of the utterance
 
 
 def read_dailydialog(source: CorpusSource) -> Dialogues:

@@ -22,11 +22,8 @@ from turnwise.corpus.readers.shared.speakers import Speakers
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 from turnwise.corpus.source.encodings import DETECT
 
-#: The line before each message of an mbox file: a sender and a date.
-_FROM_LINE = re.compile(rb"From \S+ .*\d\d:\d\d")
-#: Such a line inside a message, which mbox files mark.
-_ESCAPED_FROM_LINE = re.compile(rb"^>(>*From )", re.MULTILINE)
-
+_FROM_LINE = re.compile(rb"From \S+ .*\d\d:\d\d")  # the line before each message of an mbox file: a sender and a date
+_ESCAPED_FROM_LINE = re.compile(rb"^>(>*From )", re.MULTILINE)  # such a line inside a message, which mbox files mark
 _MESSAGE_ID = re.compile(r"<([^<>\s]+)>")
 #: The keyword of a program's message (RFC 3834).
 _AUTOMATIC = re.compile(r"(?!\s*no\s*(?:[;(]|$))\s*[^\s;(]", re.IGNORECASE)

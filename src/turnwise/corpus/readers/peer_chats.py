@@ -8,8 +8,7 @@ from turnwise.core.dialogue import peer
 from turnwise.corpus.readers.shared.annotations import split_of
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
-#: Self-dialogue's columns of sentences.
-_SENTENCE = re.compile(r"Answer\.sentence(\d+)")
+_SENTENCE = re.compile(r"Answer\.sentence(\d+)")  # Self-dialogue's columns of sentences
 _CORNELL_SEPARATOR = " +++$+++ "
 _CORNELL_LINE = re.compile(r"'([^']+)'")
 _PERSONACHAT_LINE = re.compile(r"(\d+) (.*)", re.DOTALL)

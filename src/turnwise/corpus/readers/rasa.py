@@ -14,11 +14,8 @@ from turnwise.corpus.readers.shared.fields import require_text
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 from turnwise.corpus.source.json_text import parse_json
 
-#: The keys of a file that this reader reads.
-_KEYS = ("nlu", "stories", "rules", "responses")
-
-#: Sections of `nlu:` without utterances.
-_OTHER_SECTIONS = ("synonym", "regex", "lookup")
+_KEYS = ("nlu", "stories", "rules", "responses")  # the keys of a file that this reader reads
+_OTHER_SECTIONS = ("synonym", "regex", "lookup")  # sections of `nlu:` without utterances
 
 #: `[value](entity)`, `[value](entity:synonym)` or `[value]{"entity": …}`.
 _ENTITY = re.compile(r"\[([^\[\]]+)\](?:\(([^()\[\]:]+)(?::([^()\[\]]*))?\)|(\{[^{}]*\}))")
@@ -26,9 +23,7 @@ _ENTITY = re.compile(r"\[([^\[\]]+)\](?:\(([^()\[\]:]+)(?::([^()\[\]]*))?\)|(\{[
 #: A heading or an action in Rasa's former Markdown format.
 _MARKDOWN = re.compile(r"^##\s*(?:intent|synonym|regex|lookup)\s*:|^\s+- (?:utter|action)_", re.MULTILINE)
 
-#: Deeper YAML is no training data; composing it could exhaust the stack.
-_MAX_DEPTH = 50
-
+_MAX_DEPTH = 50  # deeper YAML is no training data; composing it could exhaust the stack
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is ten times as fast
 _NULL = "tag:yaml.org,2002:null"
 

@@ -78,8 +78,7 @@ def read_candidates(source: CorpusSource, path: Path) -> Iterator[tuple[int, Can
         yield lines[0], Candidates(context, responses, labels)
 
 
-#: Line, context, response, and whether it is right.
-_LabelledResponse = tuple[int, tuple[str, ...], str, bool]
+_LabelledResponse = tuple[int, tuple[str, ...], str, bool]  # line, context, response, and whether it is right
 
 
 def _text_candidates(source: CorpusSource, path: Path) -> Iterator[_LabelledResponse]:

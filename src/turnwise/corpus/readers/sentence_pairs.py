@@ -23,8 +23,7 @@ _FIELDS = (
     ("first", "second", "relation"),
 )
 
-#: Line, premise, hypothesis, relation.
-_Pair = tuple[int, str, str, str]
+_Pair = tuple[int, str, str, str]  # line, premise, hypothesis, relation
 
 
 def read_nli(source: CorpusSource, *, form: Literal["pairs", "triplets"] = "pairs") -> Dialogues:

@@ -52,7 +52,9 @@ class _SlackExport(ChatExport):
         kind, subtype, time = record["type"], record.get("subtype") or "", require_time(record, "ts")
         thread = optional(record, "thread_ts", str)
         conversation = self.add_thread(f"{self.chat}/{thread}") if thread else self.chat
-        text = self._plain_text(optional(record, "text", str))
+        # with names in place of ids, and without the markup of links
+        text = _MARKUP.sub(self._replace_markup, optional(record, "text", str))
+        text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
         if subtype == _DELETED:
             self.leave_out(conversation, time, "deleted messages")
         elif kind != "message" or subtype not in _WRITTEN:
@@ -81,11 +83,6 @@ class _SlackExport(ChatExport):
                     ]
                     found[entry["id"]] = first_name(names, "the name")
         return found
-
-    def _plain_text(self, text: str) -> str:
-        """Return a text with names in place of ids, and without the markup of links."""
-        text = _MARKUP.sub(self._replace_markup, text)
-        return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
     def _replace_markup(self, match: re.Match[str]) -> str:
         target, label = match[1], match[2] or ""

@@ -18,8 +18,7 @@ from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 #: Types of messages with text in a personal export; RichText/Media_Video and the like have none, others are events.
 _WRITTEN = ("Text", "RichText", "RichText/Html")
 
-#: The beginning of the ids of bots in a personal export; people have '8:'.
-_BOT_ID = "28:"
+_BOT_ID = "28:"  # the beginning of the ids of bots in a personal export; people have '8:'
 
 
 def read(source: CorpusSource, *, pause: float = PAUSE, speakers: Speakers = None) -> Dialogues:

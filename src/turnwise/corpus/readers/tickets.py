@@ -23,14 +23,9 @@ _INTERCOM_AUTHORS = {
     **dict.fromkeys(("user", "lead", "contact"), USER),
     **dict.fromkeys(("admin", "bot", "team"), SYSTEM),
 }
-#: A conversation may be opened and closed with a message or without one.
-_INTERCOM_STATES = ("open", "close")
-#: Parts whose body the contact sees.
-_INTERCOM_MESSAGES = ("comment", "quick_reply", *_INTERCOM_STATES)
-
-#: Freshdesk's `source` of tickets that an agent started with an e-mail to the requester.
-_FRESHDESK_OUTBOUND = 10
-
+_INTERCOM_STATES = ("open", "close")  # a conversation may be opened and closed with a message or without one
+_INTERCOM_MESSAGES = ("comment", "quick_reply", *_INTERCOM_STATES)  # parts whose body the contact sees
+_FRESHDESK_OUTBOUND = 10  # Freshdesk's `source` of tickets that an agent started with an e-mail to the requester
 _PRIVATE = "private notes"
 
 
@@ -156,10 +151,8 @@ class _Part(NamedTuple):
     time: float | None = None
     speaker: str = ""
     text: str = ""
-    #: If its text is not known; its place is a hole.
-    left_out: str = "messages without text (attachments)"
-    #: If it is no part of the conversation.
-    skipped: str = ""
+    left_out: str = "messages without text (attachments)"  # if its text is not known; its place is a hole
+    skipped: str = ""  # if it is no part of the conversation
 
 
 def _read_tickets(

@@ -17,9 +17,7 @@ Row = Mapping[str, str | None]
 
 _TIME_FORMAT = "%a %b %d %H:%M:%S %z %Y"
 _SPEAKERS = {"true": USER, "false": SYSTEM}
-
-#: The accounts that a reply starts with.
-_MENTIONS = re.compile(r"^(?:\s*\.?@\w+)+")
+_MENTIONS = re.compile(r"^(?:\s*\.?@\w+)+")  # the accounts that a reply starts with
 
 
 def read(

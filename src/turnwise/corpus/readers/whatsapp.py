@@ -24,12 +24,9 @@ _HEADER = re.compile(
 #: A name and a text; lines such as 'Anna changed the subject to "Plan: B"' have no sender.
 _SENDER = re.compile(r'([^:"“”„«]{1,80}):(?:\s(.*))?')
 
-#: WhatsApp begins texts that it writes itself, whatever the language, with a left-to-right mark.
-_MARK = "\u200e"
+_MARK = "\u200e"  # WhatsApp begins texts that it writes itself, whatever the language, with a left-to-right mark
 _LEADING_MARKS = "\u200e\u200f"
-#: Direction marks around names, dates and mentions.
-_MARKS = re.compile("[\u200e\u202a-\u202e\u2066-\u2069\ufeff]")
-
+_MARKS = re.compile("[\u200e\u202a-\u202e\u2066-\u2069\ufeff]")  # direction marks around names, dates and mentions
 _WORDS = {name: "|".join(words) for name, words in WORDS["whatsapp"].items()}
 _MEDIA = re.compile(
     rf"<[^<>]{{1,100}}>|.{{1,200}}\((?:{_WORDS['attached']})\)"

@@ -1,9 +1,4 @@
-"""Augmentation by templates (TaDSE, section 5.1): every template is filled with the most frequent values of its slots.
-
-Everything is streamed: memory holds a fingerprint and a count of each distinct template (about 60 bytes) and a
-fingerprint of each utterance written (about 20 bytes), and the distinct values. Templates with slots are in a temporary
-file.
-"""
+"""Augmentation by templates (TaDSE, section 5.1): each is filled with the most frequent values of its slots."""
 
 import math
 import random
@@ -14,13 +9,7 @@ from turnwise.core.dialogue import USER, Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
-from turnwise.corpus.slots.templates import (
-    EntityBook,
-    TemplateTable,
-    iterate_turns,
-    open_training_split,
-    require_slots,
-)
+from turnwise.corpus.slots.templates import EntityBook, TemplateTable, iterate_turns, open_training_split, require_slots
 from turnwise.corpus.storage.fingerprints import FingerprintIndex, text_fingerprint
 from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import StoreWriter, derived_provenance, open_for_copy
@@ -100,10 +89,7 @@ def augment_store(
     speaker: str | None = USER,
     progress: Progress = silent,
 ) -> Store:
-    """Augment a split of a store (see `augment`, `open_training_split`) into another one, which is replaced at the end.
-
-    The manifest says what it was made of and how; its `facts` are the statistics of TaDSE's Table 1.
-    """
+    """Augment a split of a store into another one; the manifest's facts are the statistics of TaDSE's Table 1."""
     opened = open_for_copy(store, out)
     corpus = open_training_split(store, split)
     progress("counting values", 0)

@@ -49,11 +49,7 @@ def detect_store(
     replace_slots: bool = False,
     progress: Progress = silent,
 ) -> Store:
-    """Write a store with detected slots in all splits, in the turns of a speaker (None: of all; see `detect_slots`).
-
-    Its manifest has the detector (`detector`, for `detector_from_json`) and the numbers of turns of the speaker, of
-    those with slots, and of slots (`facts`). A previous store at `out` is replaced once all is done.
-    """
+    """Write a store with the slots detected in the turns of a speaker (None: of all); its manifest has the detector."""
     opened = open_for_copy(store, out)
     facts = Counter(utterances=0, with_slots=0, slots=0)
     with StoreWriter(Path(out)) as writer:

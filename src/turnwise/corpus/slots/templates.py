@@ -25,10 +25,7 @@ SLOT = "{SLOT}"  # the placeholder of a value, whatever its slot
 
 
 def non_overlapping_slots(turn: Turn) -> tuple[Slot, ...]:
-    """Return the slots that a template is made of, from left to right.
-
-    Of overlapping slots the longest is taken, of equally long ones the earliest, of those with one span the first.
-    """
+    """Return the slots of a template, from left to right: of overlapping ones the longest, then the earliest."""
     taken: list[Slot] = []
     for slot in sorted(turn.slots, key=lambda slot: (slot.start - slot.end, slot.start)):
         if all(slot.end <= other.start or other.end <= slot.start for other in taken):

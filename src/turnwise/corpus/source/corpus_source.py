@@ -30,9 +30,7 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 _FILE_ERRORS = (OSError, EOFError, zlib.error)
 
 _Record = TypeVar("_Record")
-
-#: What a reader returns.
-Dialogues = Iterator[Dialogue]
+Dialogues = Iterator[Dialogue]  # what a reader returns
 
 
 class _HashingFile(RawIOBase):
@@ -63,24 +61,17 @@ class _HashingFile(RawIOBase):
 class CorpusSource(ImportLog):
     """The files of a corpus, read by format."""
 
-    #: The encoding of the texts, or `DETECT`.
-    encoding: str = "utf-8"
-    #: Called with the number of bytes read so far.
-    on_bytes: Callable[[int], None] = lambda _: None
+    encoding: str = "utf-8"  # the encoding of the texts, or `DETECT`
+    on_bytes: Callable[[int], None] = lambda _: None  # called with the number of bytes read so far
     #: A folder to ignore: the store being written may lie under the root, and its files look like logs.
     excluded: Path | None = None
-    #: Name, size and checksum of the files read so far.
-    inputs: list[dict[str, Any]] = field(default_factory=list)
+    inputs: list[dict[str, Any]] = field(default_factory=list)  # name, size and checksum of the files read so far
     _encodings: dict[Path, str] = field(default_factory=dict)
 
     # ---- files
 
     def files(self, *patterns: str) -> list[Path]:
-        """Return the root if it is a file, else the files under it that match a pattern, sorted.
-
-        Raises:
-            CorpusError: if there are none.
-        """
+        """Return the root if it is a file, else the files under it that match a pattern; without any, a CorpusError."""
         if self.root.is_file():
             return [self.root]
         paths = {path for pattern in patterns for path in self.root.rglob(pattern) if path.is_file()}
@@ -220,10 +211,7 @@ class CorpusSource(ImportLog):
                 yield number, value
 
     def csv_rows(self, path: Path, dialect: TableDialect | str = "") -> Iterator[tuple[int, dict[str, str | None]]]:
-        """Yield the rows of a table with a header; malformed ones are rejected.
-
-        `dialect` may be a delimiter alone; the file's suffix implies it otherwise.
-        """
+        """Yield the rows of a table with a header; malformed ones are rejected. `dialect` may be a delimiter alone."""
         if isinstance(dialect, str):
             dialect = TableDialect(dialect or implied_delimiter(path))
         header: list[str] | None = None

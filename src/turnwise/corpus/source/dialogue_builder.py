@@ -12,8 +12,7 @@ from turnwise.core.dialogue import Dialogue, Slot, Turn, peer
 from turnwise.corpus.hygiene.edits import HolePolicy, apply_hole_policy
 from turnwise.corpus.storage.rejections import EXCERPT_LENGTH, Rejection, RejectionKind
 
-#: Characters of a rejected row that are masked before it is cut to its excerpt.
-_MASKED_LENGTH = 4_000
+_MASKED_LENGTH = 4_000  # characters of a rejected row that are masked before it is cut to its excerpt
 
 #: What a wrong type or a missing key raises while a reader takes a record apart.
 RECORD_ERRORS = (KeyError, IndexError, TypeError, AttributeError, ValueError)
@@ -25,12 +24,9 @@ class ReadCounts:
 
     dialogues: int = 0
     utterances: int = 0
-    #: Utterances of dialogues that were accepted.
-    accepted: int = 0
-    #: Rejections other than of single slots.
-    rejected_rows: int = 0
-    #: Dialogues that were split at holes.
-    split_dialogues: int = 0
+    accepted: int = 0  # utterances of dialogues that were accepted
+    rejected_rows: int = 0  # rejections other than of single slots
+    split_dialogues: int = 0  # dialogues that were split at holes
     bytes: int = 0
 
 
@@ -38,16 +34,11 @@ class ReadCounts:
 class ImportLog:
     """The rules of an import, and a record of what it reads, skips and rejects."""
 
-    #: The file or folder to read; files are reported relative to it, so that no local path leaks.
-    root: Path
-    #: The `source` of the dialogues.
-    name: str
-    #: Called for everything that is rejected; may raise to stop.
-    on_rejection: Callable[[Rejection], None]
-    #: Masks personal data in what is reported of rejected rows.
-    mask: Callable[[str], str] = lambda text: text
-    #: What becomes of the turns around one that cannot be read.
-    holes: HolePolicy = "keep"
+    root: Path  # the file or folder to read; files are reported relative to it, so that no local path leaks
+    name: str  # the `source` of the dialogues
+    on_rejection: Callable[[Rejection], None]  # called for everything that is rejected; may raise to stop
+    mask: Callable[[str], str] = lambda text: text  # masks personal data in what is reported of rejected rows
+    holes: HolePolicy = "keep"  # what becomes of the turns around one that cannot be read
     #: Returns the split of the conversation with that id; None: the splits of the source.
     assign_split: Callable[[str], str] | None = None
     #: When dialogues began, in seconds since 1970, by id; None: not recorded.
@@ -55,10 +46,8 @@ class ImportLog:
     counts: ReadCounts = field(default_factory=ReadCounts)
     #: What the reader leaves out by design (tool messages, negatives), by name.
     skipped: Counter[str] = field(default_factory=Counter)
-    #: Values that the reader determines and the manifest records.
-    facts: dict[str, Any] = field(default_factory=dict)
-    #: The ids of the dialogues so far.
-    ids: set[str] = field(default_factory=set)
+    facts: dict[str, Any] = field(default_factory=dict)  # values that the reader determines and the manifest records
+    ids: set[str] = field(default_factory=set)  # the ids of the dialogues so far
 
     def relative_name(self, path: Path) -> str:
         """Return the name of a file relative to the root."""
@@ -136,8 +125,7 @@ class DialogueBuilder:
         self.split = split
         #: What the dialogue is a part of, if it shares turns with others; they are all in the same split.
         self.conversation = ""
-        #: When the dialogue began, in seconds since 1970.
-        self.time: float | None = None
+        self.time: float | None = None  # when the dialogue began, in seconds since 1970
         self.turns: list[Turn] = []
 
     def peer(self, name: str, taken: Collection[str] = ()) -> str:
@@ -156,10 +144,7 @@ class DialogueBuilder:
         spans: Iterable[tuple[str, int, int]] = (),
         line: int | None = None,
     ) -> None:
-        """Add a turn, or reject it; surrounding space is stripped, and the spans (slot, start, end) are adjusted.
-
-        `line` is the turn's own line, where it differs from the dialogue's.
-        """
+        """Add a turn, stripped and with its spans (slot, start, end) adjusted, or reject it; `line` is its own."""
         try:
             stripped = text.strip()
             slots = self._slots(text, stripped, spans, line) if spans else ()

@@ -5,19 +5,14 @@ import gzip
 from pathlib import Path
 from typing import IO
 
-#: The bytes at the beginning of a file that are looked at.
-SAMPLE_SIZE = 1 << 18
-
-#: As the name of an encoding: to be detected for each file.
-DETECT = "detect"
-
+SAMPLE_SIZE = 1 << 18  # the bytes at the beginning of a file that are looked at
+DETECT = "detect"  # as the name of an encoding: to be detected for each file
 _BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 #: Encodings of text that is not UTF-8. Code pages for Latin script other than cp1252 cannot be distinguished from it.
 _OTHER_ENCODINGS = ["cp1252", "cp1251", "cp1253", "shift_jis", "gb18030", "big5", "euc_kr"]
 
-#: Bytes above 127 that a sample needs to tell these from each other.
-_MIN_EVIDENCE = 20
+_MIN_EVIDENCE = 20  # bytes above 127 that a sample needs to tell these from each other
 
 
 def open_decompressed(path: Path) -> IO[bytes]:
@@ -32,11 +27,7 @@ def read_sample(path: Path) -> bytes:
 
 
 def detect_encoding(sample: bytes) -> str:
-    """Return the encoding of the text that begins with `sample`.
-
-    Text is UTF-8 if most lines with other characters than ASCII are valid UTF-8: a few damaged lines do not change the
-    encoding of a file.
-    """
+    """Return the encoding of the text that begins with `sample`; UTF-8 if most lines are, as a few may be damaged."""
     for mark, encoding in _BYTE_ORDER_MARKS.items():
         if sample.startswith(mark):
             return encoding

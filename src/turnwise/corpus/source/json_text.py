@@ -19,8 +19,7 @@ class JsonTextError(ValueError):
     def __init__(self, reason: str, line: int, text: str | None = None):
         super().__init__(reason)
         self.line = line
-        #: What stands there, if the place is known exactly.
-        self.text = text
+        self.text = text  # what stands there, if the place is known exactly
 
 
 def parse_json(text: str) -> Any:

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from turnwise.corpus.source.encodings import SAMPLE_SIZE
 
-#: Delimiters of table files by suffix.
-CSV_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-
+CSV_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}  # delimiters of table files by suffix
 _DELIMITERS = (",", ";", "\t", "|")
 
 
@@ -20,10 +18,8 @@ class TableDialect:
     """How the cells of a table are separated and quoted."""
 
     delimiter: str = ","
-    #: Empty: quotation marks are part of the text.
-    quote: str = '"'
-    #: Whether a backslash, not a doubled quotation mark, escapes a quotation mark within a cell.
-    backslash: bool = False
+    quote: str = '"'  # empty: quotation marks are part of the text
+    backslash: bool = False  # whether a backslash, not a doubled quotation mark, escapes a quotation mark within a cell
 
     def rows(self, lines: Iterable[str]) -> Iterator[tuple[int, list[str] | csv.Error]]:
         """Yield each row with its first line, counted from 1; in place of a malformed row, what is wrong with it."""
@@ -53,10 +49,7 @@ class TableDialect:
 
 
 def detect_dialect(sample: str, preferred: str = ",", columns: Sequence[str] = ()) -> TableDialect:
-    """Return the dialect in which most rows of a table, given by its beginning, have as many cells as the header.
-
-    A dialect in which the header has the expected columns comes first; of equal ones, the preferred delimiter.
-    """
+    """Return the dialect with the expected columns in which most rows have as many cells as the header."""
     delimiters = sorted(_DELIMITERS, key=lambda delimiter: delimiter != preferred)
     quoting = (('"', False), ('"', True), ("", False), ("'", False))
     dialects = [TableDialect(delimiter, *variant) for variant in quoting for delimiter in delimiters]

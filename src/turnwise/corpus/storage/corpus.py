@@ -110,10 +110,7 @@ class Corpus:
         return view
 
     def prepare(self, combine_turns: bool = False, min_turns: int = 1) -> "Corpus":
-        """Return a view with consecutive turns of one speaker combined, and without dialogues of few turns.
-
-        The conditions of this corpus still hold; turns are counted after they are combined.
-        """
+        """Return a view with consecutive turns of one speaker combined, and then without dialogues of few turns."""
         if combine_turns <= self.combine_turns and min_turns <= self.min_turns:
             return self
         view = replace(

@@ -76,12 +76,7 @@ class FingerprintIndex:
 
 
 class FingerprintBuckets:
-    """Fingerprints on disk, grouped by their leading bits, each with its position in the order of addition.
-
-    Memory holds one batch while adding and one bucket while iterating. The files, in `folder` or the system's folder
-    for temporary files, take 16 bytes per fingerprint and disappear with the process, even if it is killed. Use it as a
-    context manager.
-    """
+    """Fingerprints in temporary files, grouped by their leading bits, with their positions; memory holds one group."""
 
     def __init__(self, folder: Path | None = None):
         self._size = 0

@@ -1,8 +1,4 @@
-"""A conversation of the sample world: requests, questions for missing slots, confirmations, outcomes and farewells.
-
-A conversation depends only on its random generator. It can be made to contain a statement, and to contradict it, which
-gives examples for consistency tasks.
-"""
+"""A conversation of the sample world, made by its random generator, which may contradict one of its statements."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field

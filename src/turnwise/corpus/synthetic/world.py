@@ -29,11 +29,9 @@ def pick(rng: Random, items: Sequence[Item]) -> Item:
 
 
 class Phrasing(NamedTuple):
-    """A compiled phrasing: its pieces, and its placeholders in order."""
+    """A compiled phrasing: its pieces (a placeholder and (), or None and wordings), and its placeholders in order."""
 
-    pieces: tuple[
-        tuple[str | None, tuple[str, ...]], ...
-    ]  # a placeholder and (), or None and the wordings to choose from
+    pieces: tuple[tuple[str | None, tuple[str, ...]], ...]
     placeholders: tuple[str, ...]
 
 
@@ -280,9 +278,6 @@ class LineBuilder:
         if self._noise == 3:
             abbreviations = load_world().abbreviations
             return _WORD.sub(lambda match: abbreviations.get(match[0], match[0]), text)
-        return self._misspell(text)
-
-    def _misspell(self, text: str) -> str:
         spans = [match.span() for match in _WORD.finditer(text) if match.end() - match.start() > 3]
         if not self._typos or not spans:
             return text

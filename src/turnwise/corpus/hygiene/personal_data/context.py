@@ -103,13 +103,7 @@ def has_other_label(text: str, start: int, own_words: re.Pattern[str]) -> bool:
 
 def is_valid(module: str, number: str) -> bool:
     """Return whether a number is valid by a module of python-stdnum."""
-    return bool(_checker(module)(number))
-
-
-@cache
-def _checker(module: str) -> Callable[[str], bool]:
-    checker: Callable[[str], bool] = import_module(f"stdnum.{module}").is_valid
-    return checker
+    return bool(import_module(f"stdnum.{module}").is_valid(number))
 
 
 #: Characters that look like ASCII ones: spaces, dashes, full-width letters and the digits of other scripts.

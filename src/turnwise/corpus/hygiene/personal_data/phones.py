@@ -66,7 +66,7 @@ _THOUSANDS = re.compile(r"\d{1,2}(?: \d{3})* 000|\d{1,3}(?: \d{3})* 000 000")  #
 #: A run of digits with the separators of phone numbers; it may start with '+' or '('.
 _PHONE = re.compile(
     r"(?<![A-Za-z0-9_@+])(?<![A-Za-z0-9_\s]-)(?<!^-)(?<![^A-Za-z]\.)(?<!\d,(?![0+(]))(?<!\d:)(?<![A-Za-z/]/)"
-    r"(?:\+ ?|\( ?\+?)?\d(?:[ \t()./-]{0,3}\d){5,24}(?![A-Za-z0-9_])",
+    r"(?:\+ ?|\( ?\+?)?\d(?:[ \t()./-]{0,3}\d){5,24}(?![A-Za-z0-9_])"
 )
 _EXTENSION = re.compile(
     r",?\s?(?:ext|x|extn|extension|durchwahl|dw|poste|interno|int|ramal|anexo|toestel|wew|klapka|linka|dahili|доб)\.?:?\s?\d{1,5}(?!\w)",

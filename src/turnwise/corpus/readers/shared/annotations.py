@@ -19,8 +19,7 @@ _ROLES = {
     **dict.fromkeys(("system", "agent", "assistant", "wizard"), SYSTEM),
 }
 
-#: A slot's name and its character offsets in the text, end exclusive.
-Span = tuple[str, int, int]
+Span = tuple[str, int, int]  # a slot's name and its character offsets in the text, end exclusive
 
 #: Consecutive pieces of an utterance, each with the slot whose value it is, or '' between slots.
 Pieces = Sequence[tuple[str, str]]
@@ -75,11 +74,7 @@ def utf16_spans(text: str, spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def slot_spans(pieces: Pieces, text: str) -> list[Span]:
-    """Locate the slot values of annotated pieces in the text.
-
-    They may differ in white space (MASSIVE's Chinese annotations put spaces around slots), so values are located by
-    counting the other characters. White space at the edges of a value is not part of it.
-    """
+    """Locate the slot values of annotated pieces in the text, whose white space may differ (MASSIVE's Chinese)."""
     if "".join("".join(piece.split()) for piece, _ in pieces) != "".join(text.split()):
         raise ValueError(f"the annotation and the text {text!r} have different words")
     visible = [position for position, character in enumerate(text) if not character.isspace()]

@@ -17,8 +17,7 @@ from turnwise.corpus.readers.shared.message_logs import Message, MessageLog
 from turnwise.corpus.readers.shared.speakers import Speakers
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
-#: What becomes of the messages of bots.
-Bots = Literal["system", "skip"]
+Bots = Literal["system", "skip"]  # what becomes of the messages of bots
 
 #: Hours without a message after which a session ends: it survives a lunch break or a meeting, but not a night.
 PAUSE = 6.0
@@ -26,9 +25,7 @@ PAUSE = 6.0
 #: The speaker of automatic messages; a role word, which becomes 'system' unless the speaker map says otherwise.
 BOT = "bot"
 
-#: What a message of no known kind counts as if it has no text.
-NO_TEXT = "messages without text"
-
+NO_TEXT = "messages without text"  # what a message of no known kind counts as if it has no text
 _EVENT = re.compile(r"[A-Za-z0-9][\w/ -]{0,39}", re.ASCII)
 _LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
@@ -57,8 +54,7 @@ class ChatExport(MessageLog):
         self._pause = pause * 3600
         self._skips_bots = bots == "skip"
         self._threads: set[str] = set()
-        #: The name of the chat in the file, at first that of the file.
-        self.chat = ""
+        self.chat = ""  # the name of the chat in the file, at first that of the file
 
     def read(self) -> Dialogues:
         """Read the files, or those in a zip file, and yield the dialogues."""

@@ -99,8 +99,7 @@ def _value(record: Any, key: str) -> Any:
 #: Times since 1970 above these are in milliseconds, microseconds and nanoseconds: 1e11 seconds is the year 5138.
 _UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
 
-#: A day without hyphens, such as 20240131.
-_BASIC_DATE = re.compile(r"(?:19|20)\d{6}")
+_BASIC_DATE = re.compile(r"(?:19|20)\d{6}")  # a day without hyphens, such as 20240131
 
 
 def parse_time(value: Any, formats: Sequence[str] = ()) -> float:

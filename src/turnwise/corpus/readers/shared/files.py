@@ -20,10 +20,7 @@ JSON_FILES = ("*.json", "*.jsonl", "*.ndjson", "*.json.gz", "*.jsonl.gz", "*.ndj
 
 
 def json_records(source: CorpusSource, path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield the records of a file with their lines: the elements of an array, the lines of JSON Lines, or one object.
-
-    The contents decide, because exports of JSON Lines are often named `.json`.
-    """
+    """Yield records with their lines, as the contents decide: elements of an array, JSON Lines, or one object."""
     if is_json_array(source, path):
         yield from source.json_array(path)
     elif _is_named_lines(path) or _is_json(source.first_line(path)):
@@ -77,10 +74,7 @@ def parquet_rows(
 
 @contextmanager
 def unpacked(source: CorpusSource, *patterns: str) -> Iterator[CorpusSource]:
-    """Yield a source whose root is a temporary folder with the files of the zip file; the source itself otherwise.
-
-    Only members whose names match a pattern are unpacked. Raise a CorpusError if there are none.
-    """
+    """Yield a source of the matching files of a zip file, unpacked temporarily; the source itself otherwise."""
     archive = source.root
     if archive.suffix.lower() != ".zip" or not archive.is_file():
         yield source

@@ -6,14 +6,12 @@ from html.parser import HTMLParser
 
 from turnwise.corpus.readers.shared.speakers import WORDS
 
-#: Elements that start on a line of their own.
-_BLOCKS = frozenset(WORDS["html"]["blocks"])
+_BLOCKS = frozenset(WORDS["html"]["blocks"])  # elements that start on a line of their own
 
 #: Elements whose contents are not text of the sender: data for programs, and messages that Teams and Skype quote.
 _HIDDEN = frozenset(WORDS["html"]["hidden"])
 
-#: One that does not end extends to the end.
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)  # one that does not end extends to the end
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 
 
@@ -73,11 +71,7 @@ class _TextExtractor(HTMLParser):
 
 
 def html_to_text(html: str) -> str:
-    """Return the text of an HTML document or fragment, with line ends at blocks and at most one blank line in a row.
-
-    Mentions get an @; emoji are kept; other images, and messages that Teams quotes, are left out. Raise a ValueError
-    if it cannot be parsed.
-    """
+    """Return the text of HTML, with line ends at blocks; raise a ValueError if it cannot be parsed."""
     html = _COMMENT.sub("", html)
     tags_end = html.rfind(">") + 1  # the parser would look for the end of a tag at each < after it
     extractor = _TextExtractor()

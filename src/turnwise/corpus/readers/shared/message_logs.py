@@ -19,14 +19,11 @@ _Item = TypeVar("_Item")
 class Message(NamedTuple):
     """A message of a log, which JSON can represent as a list."""
 
-    #: The number of the file among those of the log.
-    file: int
+    file: int  # the number of the file among those of the log
     line: int | None
-    #: In seconds since 1970, if it is known.
-    time: float | None
+    time: float | None  # in seconds since 1970, if it is known
     speaker: str
-    #: A string; other values are rejected when the dialogue is built.
-    text: Any
+    text: Any  # a string; other values are rejected when the dialogue is built
     intent: str | None = None
     split: str | None = None
     #: What identifies the message within its conversation, and the key of the message that it replies to.
@@ -167,10 +164,7 @@ class MessageLog:
 
 
 class ReplyTrees:
-    """Groups messages, added in any order, by the first message that they reply to, directly or indirectly.
-
-    They are kept in a temporary SQLite file, so a log may be larger than memory.
-    """
+    """Groups messages, added in any order, by the first message that they reply to; in a temporary SQLite file."""
 
     def __init__(self) -> None:
         self._database = _temporary_table("number INTEGER PRIMARY KEY, id TEXT UNIQUE, reply_to TEXT, message")

@@ -12,18 +12,13 @@ from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.dialogue_builder import DialogueBuilder
 
 _FILE = Path(__file__).parents[1] / "words.yaml"
-
-#: What `words.yaml` lists.
-WORDS: dict[str, dict[str, list[str]]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+WORDS: dict[str, dict[str, list[str]]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))  # what `words.yaml` lists
 
 #: Words that logs use for the two roles; hyphens and underscores count as spaces.
 ROLE_WORDS = {word: role for role, words in WORDS["roles"].items() for word in words}
 
-#: Names and their speakers.
-Speakers = Mapping[str, str] | None
-
-#: In a speaker map: every name that is not in it.
-_OTHERS = "*"
+Speakers = Mapping[str, str] | None  # names and their speakers
+_OTHERS = "*"  # in a speaker map: every name that is not in it
 
 
 def role_word(name: str) -> str:
