@@ -22,8 +22,7 @@ EVALUATION_DATASETS = (
     *("ubuntu_v2_slice", "dailydialog_plusplus", "dailydialog_plusplus_adversarial"),
 )
 
-#: Shorter turns of pairs, such as "yes, thanks", may occur anywhere.
-SHORTEST = 12
+SHORTEST = 12  # shorter turns of pairs, such as "yes, thanks", may occur anywhere
 
 
 def read_json_lines(name: str) -> list[dict[str, Any]]:

@@ -13,14 +13,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, roc_auc_score
 
 from turnwise.evaluation import metrics
-from turnwise.evaluation.metrics import (
-    Outcome,
-    Statistic,
-    bootstrap,
-    bootstrap_outcomes,
-    compute_per_run,
-    confidence_interval,
-)
+from turnwise.evaluation.metrics import Outcome, Statistic, bootstrap_outcomes, compute_per_run, confidence_interval
 
 Array = npt.NDArray[np.float64]
 #: Few different values, so that most examples tie with some other.
@@ -52,6 +45,11 @@ def brute_fpr95(score: Array, truth: Array) -> float:
     """
     positives, negatives = score[truth == 1], score[truth == 0]
     return min(float((negatives >= t).mean()) for t in positives if 20 * (positives >= t).sum() >= 19 * len(positives))
+
+
+def bootstrap(statistic: Statistic, evidence: Array, seed: int = 0, count: int = metrics.BOOTSTRAP_SAMPLES) -> Array:
+    (samples,) = bootstrap_outcomes([Outcome("", "", "", "", evidence, statistic, 1.0)], count, seed=seed)
+    return samples
 
 
 def plain(statistic: Statistic, run: Array) -> float:
@@ -217,7 +215,9 @@ def test_metrics_that_share_resamples_have_the_values_of_single_ones() -> None:
     reports: list[tuple[int, int]] = []
     together = bootstrap_outcomes(outcomes, 50, lambda task, done, total: reports.append((done, total)))
     for outcome, samples in zip(outcomes, together, strict=True):
-        np.testing.assert_array_equal(samples, outcome.bootstrap(crc32(outcome.dataset.encode()), 50))
+        np.testing.assert_array_equal(
+            samples, bootstrap_outcomes([outcome], 50, seed=crc32(outcome.dataset.encode()))[0]
+        )
     assert reports == sorted(reports) and reports[-1] == (300, 300)
 
 
@@ -243,7 +243,7 @@ def test_rows_of_several_metrics_are_those_of_single_ones() -> None:
     rows = metrics.metric_rows(outcomes)
     assert rows == [outcome.row() for outcome in outcomes]
     for row, outcome in zip(rows, outcomes, strict=True):
-        assert (row.low, row.high) == confidence_interval(outcome.bootstrap())
+        assert (row.low, row.high) == confidence_interval(bootstrap_outcomes([outcome], seed=0)[0])
         assert row.value == outcome.value
         assert row.std == outcome.per_run().std(ddof=1)
 

@@ -25,8 +25,7 @@ from turnwise.papers.suites import PAPER_SUITES, add_tables
 
 pytestmark = pytest.mark.usefixtures("few_bootstrap_samples")
 
-#: Shortens the protocols.
-EFFORT = Effort(seeds=2, steps=2, shots=30)
+EFFORT = Effort(seeds=2, steps=2, shots=30)  # shortens the protocols
 
 #: The suites; that of DSE takes as long as all others together.
 SUITES = [pytest.param(name, marks=pytest.mark.full if name == "dse" else ()) for name in PAPER_SUITES]

@@ -5,7 +5,7 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import asdict, astuple, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -14,10 +14,6 @@ import turnwise
 from turnwise.cli import options
 from turnwise.cli.output import excerpt, facts, lines, message, progress_bar, show
 from turnwise.core.imports import require
-
-if TYPE_CHECKING:
-    from turnwise.evaluation.tasks.compression import TemplateWeightChoice
-    from turnwise.models.compression import Compression
 
 #: Formats that `turnwise embed` writes, by engine.
 _EMBED_FORMATS = {"local": (".npy", ".parquet", ".jsonl"), "ray": (".lance",)}
@@ -213,11 +209,9 @@ def compress_command(
     from turnwise.evaluation.tasks.compression import choose_template_weight, set_compression
 
     curve: dict[float, float] = {}
-    result: Compression | TemplateWeightChoice
     if data is not None and dataset:
         with progress_bar() as progress:
-            result = choose_template_weight(model, data, dataset, source, detector, progress)
-        curve = result.curve
+            result, curve = choose_template_weight(model, data, dataset, source, detector, progress)
     else:
         result = set_compression(model, template_weight=weight, source=source, detector=detector)
     points = [{"template_weight": key, "accuracy": value} for key, value in curve.items()]

@@ -24,8 +24,7 @@ from turnwise.training.finetuning import FineTuningSettings
 #: Returns the data sets of a protocol; a folder of data sets may hold more than the known ones.
 Catalogue = Callable[[Path | None], Mapping[str, Dataset[Any]]]
 
-#: k of TaDSE's Figure 6.
-NEIGHBOURS = (1, 3, 5, 10, 20, 50)
+NEIGHBOURS = (1, 3, 5, 10, 20, 50)  # k of TaDSE's Figure 6
 
 #: Probes per data set. The paper does not say how many it trained; with one, a point of chance would be invisible.
 _PROBE_SEEDS = 3

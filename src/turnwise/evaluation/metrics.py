@@ -22,11 +22,8 @@ Array = npt.NDArray[np.float64]
 Evidence = npt.NDArray[np.floating]
 Statistic = Literal["mean", "ratio", "macro ratio", "log ratio", "spearman", "pearson", "auroc", "fpr95"]
 
-#: Identifies a metric: task, data set, setting, metric.
-MetricKey = tuple[str, str, str, str]
-
-#: Bootstrap samples of a confidence interval.
-BOOTSTRAP_SAMPLES = 1_000
+MetricKey = tuple[str, str, str, str]  # identifies a metric: task, data set, setting, metric
+BOOTSTRAP_SAMPLES = 1_000  # bootstrap samples of a confidence interval
 
 #: Prefixes of metrics for which lower is better.
 LOWER_IS_BETTER = (
@@ -38,14 +35,9 @@ LOWER_IS_BETTER = (
     "uniformity",
 )
 
-#: λ of semantic compression, as chosen on validation data.
-TEMPLATE_SHARE = "share of the template"
-
-#: Time of a model, on the machine named in the results.
-MILLISECONDS = "milliseconds a context"
-
-#: The expected value for random answers.
-CHANCE = "chance"
+TEMPLATE_SHARE = "share of the template"  # λ of semantic compression, as chosen on validation data
+MILLISECONDS = "milliseconds a context"  # time of a model, on the machine named in the results
+CHANCE = "chance"  # the expected value for random answers
 
 #: The proportion of in-scope utterances that are rejected: the target is a requested rate, not the minimum.
 FALSE_REJECTION = "false rejection"
@@ -56,8 +48,7 @@ WITHOUT_ANSWER = "contexts without a right response"
 #: Metrics by which models are not compared: they describe the data, the settings or the machine.
 DESCRIPTIVE_METRICS = (WITHOUT_ANSWER, TEMPLATE_SHARE, MILLISECONDS, CHANCE, FALSE_REJECTION)
 
-#: Number of bootstrap weights that are drawn at once; four times more or fewer were slower.
-_MAX_WEIGHTS = 1_000_000
+_MAX_WEIGHTS = 1_000_000  # number of bootstrap weights that are drawn at once; four times more or fewer were slower
 
 
 def lower_is_better(metric: str) -> bool:
@@ -126,10 +117,6 @@ class Outcome(Metric):
         """Return the mean over runs."""
         return float(compute_per_run(self.statistic, self.table).mean() * self.scale)
 
-    def bootstrap(self, seed: int = 0, count: int = BOOTSTRAP_SAMPLES) -> Array:
-        """Return the value in each bootstrap sample; equal seeds and shapes give paired samples."""
-        return bootstrap(self.statistic, self.table, seed, count) * self.scale
-
     def row(self) -> MetricRow:
         """Return the metric with its confidence interval."""
         return metric_rows([self])[0]
@@ -187,18 +174,10 @@ def compute_per_run(statistic: Statistic, evidence: Evidence) -> Array:
         return cast(Array, compute(weights, weights.values @ columns.as_matrix())[0])
 
 
-def bootstrap(statistic: Statistic, evidence: Evidence, seed: int = 0, count: int = BOOTSTRAP_SAMPLES) -> Array:
-    """Compute a statistic, as the mean over runs, in each bootstrap sample; NaN where it is undefined."""
-    return _bootstrap_together([(statistic, evidence)], seed, count)[0]
-
-
 def _bootstrap_together(
-    evidence: Sequence[tuple[Statistic, Evidence]],
-    seed: int,
-    count: int,
-    report: Callable[[int], None] = lambda drawn: None,
+    evidence: Sequence[tuple[Statistic, Evidence]], seed: int, count: int, report: Callable[[int], None]
 ) -> list[Array]:
-    """Compute statistics of evidence with equal numbers of runs and examples, with the same resamples for all."""
+    """Compute statistics (NaN: undefined) of evidence of equal runs and examples, with the same resamples for all."""
     runs, examples, _ = evidence[0][1].shape
     columns = _DistinctColumns(examples)
     statistics = [_prepare(statistic, values, columns) for statistic, values in evidence]
@@ -245,8 +224,7 @@ class _Weights:
 #: Computes a statistic of every run in every bootstrap sample (samples, runs), from the weights or the columns' sums.
 _Compute = Callable[[_Weights, Array], Array]
 
-#: Computes a statistic of one run in every bootstrap sample: (samples,).
-_ComputeRun = Callable[[_Weights], Array]
+_ComputeRun = Callable[[_Weights], Array]  # computes a statistic of one run in every bootstrap sample: (samples,)
 
 
 class _DistinctColumns:

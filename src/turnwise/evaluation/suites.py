@@ -22,8 +22,7 @@ from turnwise.evaluation.metrics import (
 from turnwise.evaluation.results import Results
 from turnwise.models.loading import ModelUnderTest
 
-#: A metric on any data set: task, setting, metric.
-SummaryPart = tuple[str, str, str]
+SummaryPart = tuple[str, str, str]  # a metric on any data set: task, setting, metric
 
 #: Adds tables to the results, and published values to their rows. Gets the data sets used, by task and name, the model,
 #: and how much of the protocols was run.
@@ -32,8 +31,7 @@ AddTables = Callable[[Results, Mapping[tuple[str, str], Dataset[Any]], ModelUnde
 #: Loads a data set by protocol and name; returns None if the data folder does not hold it.
 LoadDataset = Callable[[str, str], Any]
 
-#: Adds plots to the results.
-AddPlots = Callable[[ModelUnderTest, LoadDataset, Results], None]
+AddPlots = Callable[[ModelUnderTest, LoadDataset, Results], None]  # adds plots to the results
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,8 @@ from typing import Literal
 
 from turnwise.evaluation.metrics import MetricRow, lower_is_better
 
-#: Shown where there is no value.
-ABSENT = "–"
-
-#: Marks metrics on test examples that the model has seen in training.
-SEEN_MARK = "†"
+ABSENT = "–"  # shown where there is no value
+SEEN_MARK = "†"  # marks metrics on test examples that the model has seen in training
 
 
 @dataclass(frozen=True, slots=True)

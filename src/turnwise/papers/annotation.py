@@ -30,8 +30,7 @@ COLUMNS = ("id", "first", "second", "source", "score")
 #: A turn is paired with one of this many nearest neighbours, so that not every pair is as similar as possible.
 NEIGHBOURS = 10
 
-#: Number of turns in one query for neighbours.
-_QUERY_SIZE = 256
+_QUERY_SIZE = 256  # number of turns in one query for neighbours
 
 
 @dataclass(frozen=True, slots=True)

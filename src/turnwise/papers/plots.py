@@ -27,25 +27,18 @@ from turnwise.models.loading import ModelUnderTest
 from turnwise.models.reranker import Reranker
 from turnwise.models.vector_cache import encode_distinct
 
-#: scikit-learn's default, which TaDSE names.
-PERPLEXITY = 30
-
-#: Windows of UMS's Figure 4.
-MARKED_WINDOWS = 200
+PERPLEXITY = 30  # scikit-learn's default, which TaDSE names
+MARKED_WINDOWS = 200  # windows of UMS's Figure 4
 
 _Points = list[tuple[float, float]]
 
-#: Number of intents in the test set of ATIS: TaDSE's Figures 9 and 10 show all of them.
-ATIS_INTENTS = 26
-
-#: λ of the compressed vectors in TaDSE's Figures 4 and 10.
-TWO_INTENTS_WEIGHT, ATIS_WEIGHT = 0.5, 0.2
+ATIS_INTENTS = 26  # number of intents in the test set of ATIS: TaDSE's Figures 9 and 10 show all of them
+TWO_INTENTS_WEIGHT, ATIS_WEIGHT = 0.5, 0.2  # λ of the compressed vectors in TaDSE's Figures 4 and 10
 
 #: A setting of uniformity and alignment; without λ, of vectors without compression.
 _GEOMETRY_SETTING = re.compile(r"test utterances(?:, λ = (?P<weight>[\d.]+), templates \w+)?")
 
-#: The file name of a plot, and the function that draws it.
-_NamedPlot = tuple[str, Callable[[], str]]
+_NamedPlot = tuple[str, Callable[[], str]]  # the file name of a plot, and the function that draws it
 
 
 def add_plots(suite: str, model: ModelUnderTest, load: LoadDataset, results: Results) -> None:

@@ -142,8 +142,7 @@ def _as_list(value: str | list[str]) -> list[str]:
 PAPER_SUITES = {name: _load_suite(name) for name in ("dse", "dialoguecse", "tadse", "diaeval", "ums")}
 
 
-#: The backbone of most published results: BERT-base.
-_PUBLISHED_BACKBONE: Architecture = ("bert", 12, 768)
+_PUBLISHED_BACKBONE: Architecture = ("bert", 12, 768)  # the backbone of most published results: BERT-base
 
 
 def make_suite(name: str) -> Suite:

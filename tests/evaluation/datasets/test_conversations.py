@@ -13,8 +13,7 @@ from turnwise.evaluation.datasets.dialogues import MAX_DIALOGUES, conversation_d
 
 DATA = os.environ.get("TURNWISE_DATA")
 
-#: Corpora that take seconds each to read.
-SLOW = ("conversations_star", "conversations_schema_guided")
+SLOW = ("conversations_star", "conversations_schema_guided")  # corpora that take seconds each to read
 
 #: Dialogues and turns that are sampled from the available files.
 SIZES = {

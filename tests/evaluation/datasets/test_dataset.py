@@ -109,8 +109,7 @@ def test_the_sample_world_has_every_kind(kind: str, world: Path) -> None:
     assert not dataset.differs
 
 
-#: Whose JSON files are one array; all other files may be empty.
-ARRAYS = ("dstc7_ubuntu", "dstc2", "gsim", "ci_tod")
+ARRAYS = ("dstc7_ubuntu", "dstc2", "gsim", "ci_tod")  # whose JSON files are one array; all other files may be empty
 
 
 @pytest.mark.parametrize(

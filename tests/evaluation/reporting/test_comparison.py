@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.errors import EvaluationError
-from turnwise.evaluation.metrics import BOOTSTRAP_SAMPLES, Outcome, Statistic
+from turnwise.evaluation.metrics import BOOTSTRAP_SAMPLES, Outcome, Statistic, bootstrap_outcomes
 from turnwise.evaluation.reporting.comparison import compare, comparison_json, comparison_text, holm
 from turnwise.evaluation.reporting.report import escape_markdown
 from turnwise.evaluation.results import Results, write_results
@@ -106,7 +106,7 @@ def test_p_values_are_those_of_the_bootstrap(write: Write) -> None:
     first, second = make_outcome(flips(0.6, 1, runs=2)), make_outcome(flips(0.63, 2, runs=2))
     (compared,) = compare(write("base", [first]), write("other", [second]))
     seed = crc32(b"toy")
-    differences = second.bootstrap(seed) - first.bootstrap(seed)
+    differences = np.subtract(*bootstrap_outcomes([second, first], seed=seed))
     above, below = sum(d >= 0 for d in differences), sum(d <= 0 for d in differences)
     assert compared.p == pytest.approx(min(1, 2 * (1 + min(above, below)) / (1 + BOOTSTRAP_SAMPLES)))
     assert (compared.low, compared.high) == pytest.approx(tuple(np.percentile(differences, [2.5, 97.5])), abs=1e-4)
@@ -245,7 +245,13 @@ def test_means_are_over_the_metrics_that_both_have(write: Write) -> None:
     assert mean.second == pytest.approx(50 * (second[0].mean() + second[1].mean()))
     seeds = [crc32(name.encode()) for name in "xy"]
     samples = [
-        np.mean([make_outcome(evidence).bootstrap(seed) for evidence, seed in zip(model, seeds, strict=False)], axis=0)
+        np.mean(
+            [
+                bootstrap_outcomes([make_outcome(evidence)], seed=seed)[0]
+                for evidence, seed in zip(model, seeds, strict=False)
+            ],
+            axis=0,
+        )
         for model in (first, second)
     ]
     differences = samples[1] - samples[0]

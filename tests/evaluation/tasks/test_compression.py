@@ -336,20 +336,17 @@ def kept(model: Path) -> dict[str, bytes]:
 def test_a_weight_is_chosen_saved_and_plotted(model: Path, data: Path) -> None:
     """The curve is that of the encoder itself with each λ, in the mean over data sets."""
     before = Compression.load(model / "compression")
-    choice = choose_template_weight(model, data, ["sample", "lamps"], "given")
+    chosen, curve = choose_template_weight(model, data, ["sample", "lamps"], "given")
     encoder = CompressedEncoder.load(model)
-    assert (
-        (encoder.compression.template_weight, encoder.compression.source)
-        == (choice.template_weight, "given")
-        == (choice.template_weight, choice.source)
-    )
-    assert choice.template_weight == best_weight({share: choice.curve[share] for share in TEMPLATE_WEIGHTS})
+    assert (encoder.compression.template_weight, encoder.compression.source) == (chosen.template_weight, "given")
+    assert chosen.source == "given"
+    assert chosen.template_weight == best_weight({share: curve[share] for share in TEMPLATE_WEIGHTS})
     contents = [load_intents(name, data) for name in ("sample", "lamps")]
-    assert list(choice.curve) == list(CURVE_WEIGHTS)
+    assert list(curve) == list(CURVE_WEIGHTS)
     for share in (0.0, 0.2, 0.5):
         encoder.compression.set(template_weight=share)
         measured = [nearest_validation(encoder, each) for each in contents]
-        assert choice.curve[share] == pytest.approx(
+        assert curve[share] == pytest.approx(
             100 * float(np.mean(measured)), abs=0.8
         )  # an utterance may be rounded over
     after = Compression.load(model / "compression")

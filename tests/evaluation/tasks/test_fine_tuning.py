@@ -33,8 +33,7 @@ from turnwise.evaluation.tasks.responses import rank_answers
 from turnwise.evaluation.tasks.scoring import binarise_labels, f1_outcomes, f1_scores
 from turnwise.models.encoder import Encoder
 
-#: Tiny models of random weights need larger steps than real ones.
-QUICK = {"learning_rate": 5e-3, "epochs": 10}
+QUICK = {"learning_rate": 5e-3, "epochs": 10}  # tiny models of random weights need larger steps than real ones
 
 FILLERS = ["i", "want", "please", "a", "now", "the", "good"]
 

@@ -15,7 +15,7 @@ from tests.helpers.svg import groups, marks, texts
 from tests.helpers.sweep_points import RESULT_KEYS, outcomes, point, results
 from turnwise.cli.output import show
 from turnwise.cli.train import metric_lines
-from turnwise.evaluation.metrics import Outcome
+from turnwise.evaluation.metrics import Outcome, bootstrap_outcomes
 from turnwise.evaluation.results import Results
 from turnwise.papers.sweeps.experiment import SweepPoint, summary_table, write_experiment
 
@@ -81,7 +81,8 @@ def test_json_has_summaries_and_paired_differences(tmp_path: Path) -> None:
     ours, theirs = (outcomes(accuracy, seed)[:2] for accuracy, seed in ((0.6, 2), (0.4, 0)))
     mean = np.mean([100 * each.evidence.mean() for each in ours])
     drawings = [
-        np.mean([each.bootstrap(crc32(each.dataset.encode())) for each in evaluated], 0) for evaluated in (ours, theirs)
+        np.mean([bootstrap_outcomes([each], seed=crc32(each.dataset.encode()))[0] for each in evaluated], 0)
+        for evaluated in (ours, theirs)
     ]
     summary = after["figures"][0]
     assert summary["value"] == pytest.approx(mean)

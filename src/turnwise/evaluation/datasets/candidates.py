@@ -36,14 +36,9 @@ from turnwise.evaluation.datasets.dataset import (
 )
 from turnwise.evaluation.datasets.dialogues import ConversationData, conversation_datasets
 
-#: For sampling negatives: another seed makes another data set.
-SEED = 0
-
-#: A next turn to be found has more words.
-MINIMUM_WORDS = 5
-
-#: Contexts with candidate responses.
-CandidateData = SplitData[Candidates]
+SEED = 0  # for sampling negatives: another seed makes another data set
+MINIMUM_WORDS = 5  # a next turn to be found has more words
+CandidateData = SplitData[Candidates]  # contexts with candidate responses
 
 _Examples = tuple[Candidates, ...]
 

@@ -186,8 +186,7 @@ INFERENCE_DATASETS: dict[str, Dataset[InferenceData]] = known_datasets(
 
 # ---- conversations
 
-#: Dialogues per corpus: enough to find its frequent answers, few enough to encode without a GPU.
-MAX_DIALOGUES = 2_000
+MAX_DIALOGUES = 2_000  # dialogues per corpus: enough to find its frequent answers, few enough to encode without a GPU
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,7 @@ from turnwise.evaluation.datasets.dataset import (
     store_dataset,
 )
 
-#: The folder of private data sets in a folder of data sets.
-PRIVATE_FOLDER = "intents_csv"
+PRIVATE_FOLDER = "intents_csv"  # the folder of private data sets in a folder of data sets
 
 
 @dataclass(frozen=True, slots=True)

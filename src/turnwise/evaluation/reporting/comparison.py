@@ -33,8 +33,7 @@ from turnwise.evaluation.results import Results, read_content, read_outcomes, re
 from turnwise.evaluation.suites import summarise
 from turnwise.evaluation.tables import decimals_for, format_difference, format_number
 
-#: Corrected p-values below this are a clear difference.
-SIGNIFICANCE_LEVEL = 0.05
+SIGNIFICANCE_LEVEL = 0.05  # corrected p-values below this are a clear difference
 
 Verdict = Literal["better", "worse", "no clear difference", "not comparable"]
 

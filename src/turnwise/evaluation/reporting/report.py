@@ -12,9 +12,6 @@ from turnwise.evaluation.results import Results, describe_seen, evaluation_envir
 from turnwise.evaluation.tables import MeasuredCell, ResultTable
 from turnwise.models.backbone.source import short_name
 
-#: Tables with more columns are printed in landscape format.
-_MAX_PORTRAIT_COLUMNS = 8
-
 
 def write_report(results: Results, folder: Path) -> None:
     """Write `results.json`, `outcomes.parquet`, `tables.md`, `plots/*.svg`, `report.html`: equal for equal results."""
@@ -48,7 +45,7 @@ def render_report(results: Results) -> str:
         tables=tables,
         sections=[title for title, content in sections.items() if content],
         environment={"suite": results.suite, **results.facts, **evaluation_environment()},
-        max_portrait_columns=_MAX_PORTRAIT_COLUMNS,
+        max_portrait_columns=8,  # wider tables are printed in landscape format
         formatting=formatting,
         compare_cell=_compare_cell,
         is_finite=math.isfinite,
@@ -185,14 +182,13 @@ def render_markdown(results: Results) -> str:
                 escape_markdown(entry["name"]),
                 escape_markdown(entry["licence"]),
                 "as known" if entry["known"] else "not known",
-                f"{entry['examples']:,}" if entry.get("examples") is not None else "",
                 escape_markdown(describe_seen(entry)),
                 f"`{escape_markdown(entry['sha256'])}`",
             )
             for entry in results.data
         ]
-        columns = ("data set", "licence", "files", "examples", "seen in training", "SHA-256")
-        parts.append(f"## Data sets\n\n{markdown_table(columns, body, 'lllrll')}")
+        columns = ("data set", "licence", "files", "seen in training", "SHA-256")
+        parts.append(f"## Data sets\n\n{markdown_table(columns, body, 'lllll')}")
     if results.missing:
         keys = ("name", "wanted_by", "home")
         missing = [[escape_markdown(entry[key]) for key in keys] for entry in results.missing]

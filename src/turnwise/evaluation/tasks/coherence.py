@@ -29,14 +29,9 @@ from turnwise.models.coherence import out_of_place_scores, placement_scores, pre
 from turnwise.models.reranker import Reranker
 from turnwise.models.vector_cache import encode_distinct
 
-#: Maximum tokens of a turn in an encoder; a re-ranker has its own maximum.
-MAX_LENGTH = 128
-
-#: Dialogues per data set: enough for confidence intervals of two points.
-MAX_DIALOGUES = 2_000
-
-#: The heads that answer.
-HEADS = ("deletion", "insertion", "search")
+MAX_LENGTH = 128  # maximum tokens of a turn in an encoder; a re-ranker has its own maximum
+MAX_DIALOGUES = 2_000  # dialogues per data set: enough for confidence intervals of two points
+HEADS = ("deletion", "insertion", "search")  # the heads that answer
 
 _Texts = tuple[str, ...]
 _Scores = Sequence[float] | npt.NDArray[np.floating]

@@ -30,8 +30,7 @@ from turnwise.models.vector_cache import VectorCache
 TEMPLATE_WEIGHTS = (0.1, 0.2, 0.5)
 CURVE_WEIGHTS = tuple(number / 10 for number in range(11))
 
-#: The plot of the validation curve in the model's folder.
-_CURVE_FILE = "curve.svg"
+_CURVE_FILE = "curve.svg"  # the plot of the validation curve in the model's folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +93,6 @@ def _usable_encoders(template_encoders: Mapping[str, SupportsEncode], data: Inte
     return {source: encoder for source, encoder in template_encoders.items() if has_slots or source != "given"}
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateWeightChoice:
-    """A chosen λ."""
-
-    template_weight: float  # λ, the best of the paper's three on validation data
-    source: TemplateSource
-    #: 1-NN accuracy on validation utterances in percent by λ (0: no compression), the mean over the data sets.
-    curve: dict[float, float]
-
-
 def choose_template_weight(
     folder: Path | str,
     data: Path | str,
@@ -111,12 +100,13 @@ def choose_template_weight(
     source: TemplateSource | None = None,
     detector: Path | str | None = None,
     progress: Progress = silent,
-) -> TemplateWeightChoice:
+) -> tuple[Compression, dict[float, float]]:
     """Choose λ from the paper's three on validation utterances, write it into the model's folder, and plot the curve.
 
     The model was trained on templates; its folder is not changed if anything fails. Data sets without a validation
     split hold out a tenth of their training set. The source of templates is as the folder says if it is None; the
-    detector is a store with detected slots (`turnwise corpus detect`), whose detector the model is to keep.
+    detector is a store with detected slots (`turnwise corpus detect`), whose detector the model is to keep. Returns the
+    mean 1-NN accuracy over the data sets in percent by λ (0: no compression), too.
     """
     compression_folder = Path(folder) / COMPRESSION
     compression = _load_compression(compression_folder, None, source, detector)
@@ -132,15 +122,14 @@ def choose_template_weight(
     weights = sorted({*CURVE_WEIGHTS, *TEMPLATE_WEIGHTS})
     curves = [validation_curve(utterances, templates, each, weights) for each in loaded]
     curve = {weight: 100 * float(np.mean([each[weight] for each in curves])) for weight in curves[0]}
-    weight = best_weight({weight: curve[weight] for weight in TEMPLATE_WEIGHTS})
-    compression.set(template_weight=weight)
+    compression.set(template_weight=best_weight({weight: curve[weight] for weight in TEMPLATE_WEIGHTS}))
     compression.save(compression_folder)
     title = f"1-NN accuracy on validation utterances of {', '.join(datasets)}, templates {source}"
     write_chart(
         compression_folder / _CURVE_FILE,
         lambda: line_chart({"accuracy": list(curve.items())}, title, "λ", from_zero=False),
     )
-    return TemplateWeightChoice(weight, source, curve)
+    return compression, curve
 
 
 def set_compression(

@@ -50,8 +50,7 @@ INTENTS = FineTuningSettings(50, 16, 3e-5, evaluate_every=10, patience=5, max_le
 RESPONSES = FineTuningSettings(50, 100, 3e-5, evaluate_every=10, patience=15, max_length=128)
 ACTIONS = FineTuningSettings(100, 32, 5e-5, evaluate_every=30, patience=3, max_length=32, dropout=0.2)
 
-#: SimCLR's τ, which the paper does not give: that of its own loss.
-TEMPERATURE = 0.05
+TEMPERATURE = 0.05  # SimCLR's τ, which the paper does not give: that of its own loss
 
 Rows = npt.NDArray[np.int64]
 Pairs = Sequence[tuple[str, str]]

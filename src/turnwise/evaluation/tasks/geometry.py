@@ -31,11 +31,8 @@ from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.tasks.intents import encode_examples
 from turnwise.models.vector_cache import encode_distinct
 
-#: Maximum tokens of an utterance or a context, as in DSE's dialogue-level task.
-MAX_LENGTH = 128
-
-#: Turns of a context.
-WINDOWS = (1, 3)
+MAX_LENGTH = 128  # maximum tokens of an utterance or a context, as in DSE's dialogue-level task
+WINDOWS = (1, 3)  # turns of a context
 
 #: Maximum and minimum number of texts of a setting.
 MAX_TEXTS = 5_000
@@ -51,8 +48,7 @@ FREQUENT_OCCURRENCES = 5
 PAIRS_PER_ANSWER = 20
 MIN_PAIRS = 20
 
-#: A squared deviation that may be due to rounding of equal unit vectors.
-_ROUNDING = 1e-12
+_ROUNDING = 1e-12  # a squared deviation that may be due to rounding of equal unit vectors
 
 TextOrTurns = str | tuple[Turn, ...]
 Vectors = npt.NDArray[np.float64]
@@ -95,8 +91,7 @@ class AnsweredContext(NamedTuple):
     dialogue: int  # the index of the dialogue
 
 
-#: Two contexts with the same next turn.
-_Pair = tuple[AnsweredContext, AnsweredContext]
+_Pair = tuple[AnsweredContext, AnsweredContext]  # two contexts with the same next turn
 
 
 def isotropy(encoder: SupportsEncode, data: ConversationData, *, seed: int = 0) -> list[Outcome]:

@@ -26,20 +26,11 @@ from turnwise.models.vector_cache import encode_unique
 SHOTS = (1, 5)
 SEEDS = 10
 
-#: The setting of the authors' similarity, after the number of shots.
-DOT_PRODUCT = "mean vectors, dot product"
-
-#: Maximum tokens of an utterance.
-MAX_LENGTH = 64
-
-#: Inverse regularisation strengths to choose from, the strongest first.
-REGULARISATION = (1.0, 10.0, 100.0)
-
-#: Maximum difference of normalised vectors of one input due to rounding.
-_ROUNDING = 1e-5
-
-#: Maximum number of similarities in memory.
-_MAX_SIMILARITIES = 20_000_000
+DOT_PRODUCT = "mean vectors, dot product"  # the setting of the authors' similarity, after the number of shots
+MAX_LENGTH = 64  # maximum tokens of an utterance
+REGULARISATION = (1.0, 10.0, 100.0)  # inverse regularisation strengths to choose from, the strongest first
+_ROUNDING = 1e-5  # maximum difference of normalised vectors of one input due to rounding
+_MAX_SIMILARITIES = 20_000_000  # maximum number of similarities in memory
 
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -26,8 +26,7 @@ from turnwise.training.finetuning import WeightSnapshot
 
 SETTING = "frozen encoder, MLP"
 
-#: Maximum tokens of a history.
-MAX_LENGTH = 256
+MAX_LENGTH = 256  # maximum tokens of a history
 
 #: Training of a layer: a validation after every epoch but not before so many steps (small data sets have short epochs),
 #: a maximum number of validations, and how many of them without improvement are tolerated.
@@ -36,8 +35,7 @@ _MIN_STEPS = 50
 _MAX_VALIDATIONS = 50
 _PATIENCE = 3
 
-#: One in so many training examples is held out if a data set has no validation set.
-_HELD_OUT = 10
+_HELD_OUT = 10  # one in so many training examples is held out if a data set has no validation set
 
 Rows = npt.NDArray[np.int64]
 Targets = npt.NDArray[np.float32] | Rows

@@ -29,21 +29,15 @@ from turnwise.evaluation.tasks.scoring import (
 )
 from turnwise.models.vector_cache import encode_distinct, encode_unique
 
-#: Maximum tokens of a context, question or candidate in an encoder; a re-ranker has its own maximum.
-MAX_LENGTH = 128
-
-#: Maximum tokens of a single utterance in DSE.
-NLI_MAX_LENGTH = 64
+MAX_LENGTH = 128  # maximum tokens of a context, question or candidate in an encoder; a re-ranker has its own maximum
+NLI_MAX_LENGTH = 64  # maximum tokens of a single utterance in DSE
 
 #: k of Top-k accuracy, and of recall R_n@k.
 TOP_CUTOFFS = (1, 3, 5, 10)
 RECALL_CUTOFFS = (1, 2, 5)
 
-#: Candidates of a question.
-CANDIDATES = 100
-
-#: Questions scored together.
-_BLOCK_SIZE = 256
+CANDIDATES = 100  # candidates of a question
+_BLOCK_SIZE = 256  # questions scored together
 
 Context = Literal["history", "last"]
 Pool = Literal["random", "chunks"]

@@ -36,8 +36,7 @@ LEARNING_RATE = 1e-3
 #: Standard deviations below this fraction of the largest count as the largest, so that a constant is not amplified.
 MIN_RELATIVE_STD = 1e-4
 
-#: Number of vectors that initialise actnorm, and that go through the flow at once.
-BATCH_SIZE = 8_192
+BATCH_SIZE = 8_192  # number of vectors that initialise actnorm, and that go through the flow at once
 
 
 class Postprocessor(ABC):

@@ -23,11 +23,8 @@ from turnwise.core.progress import Progress, silent
 from turnwise.core.text import tokenise_words
 from turnwise.corpus.storage.corpus import Corpus
 
-#: Number of words whose co-occurrences are counted at once.
-CHUNK_WORDS = 1 << 19
-
-#: Number of dialogues between two progress reports of counting.
-PROGRESS_INTERVAL = 2_000
+CHUNK_WORDS = 1 << 19  # number of words whose co-occurrences are counted at once
+PROGRESS_INTERVAL = 2_000  # number of dialogues between two progress reports of counting
 
 #: Number of batches per epoch, within these batch sizes: larger batches are faster, but make fewer steps.
 BATCHES_PER_EPOCH = 200
@@ -38,11 +35,8 @@ MAX_BATCH_SIZE = {"cpu": 4_096, "cuda": 65_536}
 MAX_COUNT = 100.0
 EXPONENT = 0.75
 
-#: Of AdaGrad, as in GloVe's own program.
-LEARNING_RATE = 0.05
-
-#: Prevents division by zero in AdaGrad, as in `torch.optim.Adagrad`.
-_EPSILON = 1e-10
+LEARNING_RATE = 0.05  # of AdaGrad, as in GloVe's own program
+_EPSILON = 1e-10  # prevents division by zero in AdaGrad, as in `torch.optim.Adagrad`
 
 
 @dataclass(frozen=True, slots=True)

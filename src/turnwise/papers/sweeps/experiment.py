@@ -37,8 +37,7 @@ _DIFFERENCE_NOTE = (
     "Differences whose interval excludes 0 are bold; intervals are not corrected for multiple comparisons."
 )
 
-#: Identifies a summary: suite and name.
-_SummaryKey = tuple[str, str]
+_SummaryKey = tuple[str, str]  # identifies a summary: suite and name
 
 
 @dataclass(frozen=True)  # no slots: `summaries` is cached

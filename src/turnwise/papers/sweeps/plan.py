@@ -20,14 +20,9 @@ from turnwise.core.validation import STRICT, InvalidKeyError, explaining_errors
 from turnwise.training.recipe import Recipe, load_recipe, parse_scalar
 from turnwise.training.recipe_files import packaged_yaml, parse_recipe, read_yaml_text
 
-#: The axis of a sweep's variants; always the last one.
-VARIANT = "variant"
-
-#: Recipe keys that determine the untrained model.
-BACKBONE_KEYS = frozenset({"backbone", "layers", "pooling"})
-
-#: The sweeps that come with turnwise.
-_PRESETS = f"{__package__}.presets"
+VARIANT = "variant"  # the axis of a sweep's variants; always the last one
+BACKBONE_KEYS = frozenset({"backbone", "layers", "pooling"})  # recipe keys that determine the untrained model
+_PRESETS = f"{__package__}.presets"  # the sweeps that come with turnwise
 
 _SWEEP_KEYS = ("describes", "recipe", "variants", "grid", "set", "suites")
 _VARIANT_KEYS = ("recipe", "set", "trained", "stage", "pooling", "postprocess", "word_vectors")

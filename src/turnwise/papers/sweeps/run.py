@@ -39,8 +39,7 @@ from turnwise.training.recipe import Recipe, from_tree
 
 _UNTRAINED = point_name({})
 
-#: What running out of memory raises, on a GPU and on the CPU.
-_OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
+_OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)  # what running out of memory raises, on a GPU and on the CPU
 
 
 def run_sweep(
