@@ -42,27 +42,10 @@ FORMATS: tuple[CorpusFormat, ...] = ("jsonl", "messages", "convokit", "rasa", "c
 
 #: Texts that a careless writer of YAML would break.
 AWKWARD = (
-    "- a dash first",
-    "--- dashes",
-    "colon: in the text",
-    'double "quotes"',
-    "single 'quotes'",
-    "#hash",
-    "a # comment?",
-    "| pipe",
-    "> fold",
-    "& anchor * alias ! tag % directive @ at ` backtick",
-    "{curly} braces",
-    "yes",
-    "null",
-    "5",
-    "trailing colon:",
-    "back\\slash",
-    "tab\tinside",
-    "grüße 東京 🐐",
-    "non-breaking\u00a0space",
-    "[brackets] alone",
-    "bell\x07",
+    *("- a dash first", "--- dashes", "colon: in the text", 'double "quotes"', "single 'quotes'", "#hash"),
+    *("a # comment?", "| pipe", "> fold", "& anchor * alias ! tag % directive @ at ` backtick", "{curly} braces"),
+    *("yes", "null", "5", "trailing colon:", "back\\slash", "tab\tinside", "grüße 東京 🐐"),
+    *("non-breaking\u00a0space", "[brackets] alone", "bell\x07"),
 )
 
 

@@ -345,13 +345,6 @@ def test_file_that_changes_between_attempts_is_not_mixed(
     assert remote.requests[-2:] == ["bytes=60000-", None]
 
 
-def test_change_of_the_same_size_is_recognised(remote: Remote, tmp_path: Path) -> None:
-    remote.answers = [Answer(break_after=60_000), *(Answer(break_after=0) for _ in range(ATTEMPTS))]
-    fail_to_fetch(remote, tmp_path, known=False)
-    remote.release(OTHER_CONTENT)
-    fetch_one(remote, tmp_path, known=False)
-
-
 @pytest.mark.parametrize("state", ["", '{"url": "http://elsewhere/corpus.bin", "etag": "\\"one\\"", "total": 200000}'])
 def test_part_of_unknown_origin_is_not_resumed(remote: Remote, tmp_path: Path, state: str) -> None:
     (tmp_path / "corpus.bin.part").write_bytes(OTHER_CONTENT[:1_000])

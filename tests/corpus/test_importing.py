@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.layouts import csv_bytes, jsonl_bytes, lay_out
+from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
+from turnwise.corpus.hygiene.edits import apply_hole_policy
 from turnwise.corpus.importing.pipeline import SplitPlan, import_corpus
 from turnwise.corpus.storage.store import Store
 
@@ -42,6 +44,12 @@ def test_row_that_cannot_be_read_does_not_join_its_neighbours(holes, expected: d
     store = import_corpus("table", log(tmp_path / "in", *MIXED_TIMES), tmp_path / "out", time="time", holes=holes)
     assert texts(store) == expected
     assert store.manifest["holes"] == (holes or "split")
+
+
+def test_holes_at_the_ends_do_not_split():
+    dialogue = Dialogue("d", (Turn("user", "0"), Turn("user", "1")), "log", "train")
+    assert apply_hole_policy(dialogue, {0, 2}, "split") == [dialogue]
+    assert apply_hole_policy(dialogue, {2}, "drop-dialogue") == []
 
 
 def test_several_time_formats_lose_nothing(tmp_path: Path):

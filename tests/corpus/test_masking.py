@@ -59,15 +59,8 @@ def count(part: int, by_region: bool) -> tuple[Counter[str], Counter[str], Count
     ("part", "by_region", "minimum"),
     [
         *((1, True, 0.99), (2, True, 0.99), (3, True, 0.98), (4, True, 0.98)),
-        *(
-            (1, False, 0.96),
-            (2, False, 0.96),
-            (3, False, 0.81),
-            (4, False, 0.92),
-            (5, False, 0.98),
-            (6, False, 0.98),
-            (7, False, 0.98),
-        ),
+        *((1, False, 0.96), (2, False, 0.96), (3, False, 0.81), (4, False, 0.92)),
+        *((5, False, 0.98), (6, False, 0.98), (7, False, 0.98)),
     ],
 )
 def test_recall_and_precision(part: int, by_region: bool, minimum: float) -> None:

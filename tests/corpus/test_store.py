@@ -113,14 +113,6 @@ def test_equal_dialogues_make_equal_bytes(tmp_path: Path) -> None:
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
 
 
-def test_several_stores_read_as_one(tmp_path: Path) -> None:
-    write(tmp_path / "a", some(3, "first"))
-    write(tmp_path / "b", some(2, "second"))
-    corpus = read_corpus(tmp_path / "a", tmp_path / "b")
-    assert len(corpus) == 5
-    assert list(corpus) == some(3, "first") + some(2, "second")
-
-
 def test_replacing_leaves_no_trace_of_the_old_store(tmp_path: Path) -> None:
     write(tmp_path / "store", some(3))
     store = write(tmp_path / "store", some(5, "new"))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.texts import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, check_suffix, read_rows
+from turnwise.corpus.texts import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, read_rows
 
 #: Texts that each kind can hold, line ends and delimiters among them.
 some_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -145,13 +145,6 @@ def test_parquet_without_texts(columns: dict[str, pa.Array], message: str, tmp_p
 def test_missing_files(kind: str, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="cannot be read: there is no such file"):
         texts(tmp_path / f"missing{kind}")
-
-
-def test_plain_lines_are_read_only_if_accepted(tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_text("a\n")
-    with pytest.raises(CorpusError, match=r"none of the suffixes \.csv, \.tsv, \.jsonl, \.parquet"):
-        texts(tmp_path / "in.txt", suffixes=TABLE_SUFFIXES)
-    check_suffix(tmp_path / "in.txt", TEXT_FILE_SUFFIXES)
 
 
 def test_hint_of_the_caller_is_shown(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from tests.helpers.layouts import json_bytes, lay_out, layout_named
 from tests.helpers.outcomes import Outcome
-from tests.helpers.reading import zip_up
 from turnwise.core.dialogue import Dialogue
 
 
@@ -281,15 +280,6 @@ def test_rasa_splits_by_file_name(tmp_path: Path, try_import: Callable):
 
 
 # ---- Dialogflow
-
-
-@pytest.mark.parametrize("name", ["dialogflow es", "dialogflow cx-with-two-languages", "lex v2"])
-def test_archive_reads_like_its_folder(name: str, tmp_path: Path, try_import: Callable):
-    case = layout_named(name)
-    archive = zip_up(case.write(tmp_path / "in"), tmp_path / "agent.zip")
-    outcome = try_import(case.reader, archive, **case.options)
-    assert outcome.dialogues == case.expected
-    assert {file["name"] for file in outcome.manifest["inputs"]} <= set(case.files)
 
 
 def test_dialogflow_needs_a_language_where_there_are_several(tmp_path: Path, try_import: Callable):

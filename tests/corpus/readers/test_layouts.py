@@ -1,22 +1,16 @@
 """Tests the exact output of every reader: ids, speakers, texts, intents, acts, slots and splits."""
 
 import inspect
-import json
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from tests.helpers.layouts import BASES, LAYOUTS, Layout, layout_named
 from tests.helpers.reading import read_directly
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.pipeline import import_corpus
-from turnwise.corpus.readers.jsonl import to_json
 from turnwise.corpus.registry import READERS
-
-SCHEMA = json.loads((files("turnwise.corpus.readers") / "dialogue.schema.json").read_text(encoding="utf-8"))
 
 #: What is left out, and still counted as read.
 COUNTED = ("API calls as targets", "turns of a shorter moment of the same conversation")
@@ -46,19 +40,6 @@ def test_layout_is_read_as_expected(layout: Layout, imported: Callable):
     assert layout.main in inputs
     assert {name: file["bytes"] for name, file in inputs.items()} == {name: len(layout.files[name]) for name in inputs}
     assert all(len(file["sha256"]) == 64 for file in inputs.values())
-
-
-def test_dialogues_match_the_schema_of_the_native_format():
-    validator = jsonschema.Draft202012Validator(SCHEMA)
-    for layout in LAYOUTS:
-        for dialogue in layout.expected:
-            validator.validate(json.loads(to_json(dialogue)))
-
-
-def test_texts_are_stripped_and_slots_are_where_their_values_are():
-    turns = [turn for layout in LAYOUTS for dialogue in layout.expected for turn in dialogue.turns]
-    assert all(turn.text == turn.text.strip() for turn in turns)
-    assert all(turn.text[slot.start : slot.end] == slot.value for turn in turns for slot in turn.slots)
 
 
 @pytest.mark.parametrize("layout", [it for it in LAYOUTS if len(it.files) == 1], ids=lambda layout: layout.name)

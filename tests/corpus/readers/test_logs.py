@@ -512,17 +512,3 @@ def test_dialogue_without_source_gets_the_readers_name(tmp_path: Path, try_impor
     records = [GOOD, {**GOOD, "id": "y", "source": "kiosk"}, {**GOOD, "id": "z", "source": ""}]
     outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(*records)}))
     assert [it.source for it in outcome.dialogues] == ["jsonl", "kiosk", "jsonl"]
-
-
-def test_blank_lines_are_ignored_and_a_bad_line_is_rejected_alone(tmp_path: Path, try_import: Callable):
-    content = b"\n" + jsonl_bytes(GOOD) + b"  \n{oops\n" + jsonl_bytes({**GOOD, "id": "y"}).rstrip()
-    outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": content}))
-    assert [it.id for it in outcome.dialogues] == ["x", "y"]
-    assert [(it["line"], it["kind"]) for it in outcome.rejected] == [(4, "dialogue")]
-    assert outcome.rejected[0]["reason"].startswith("not valid JSON")
-
-
-def test_id_is_unique_over_files(tmp_path: Path, try_import: Callable):
-    folder = lay_out(tmp_path / "in", {"a.jsonl": jsonl_bytes(GOOD), "b.jsonl": jsonl_bytes(GOOD)})
-    outcome = try_import("jsonl", folder)
-    assert [(it["file"], it["reason"]) for it in outcome.rejected] == [("b.jsonl", "the id 'x' was there before")]

@@ -429,18 +429,6 @@ def test_circles_of_replies_are_rejected(tmp_path: Path, try_import: Callable):
     assert {it["reason"] for it in outcome.rejected} == {"it replies, directly or indirectly, to itself"}
 
 
-def test_conversation_may_be_spread_over_files_of_tweets(tmp_path: Path, try_import: Callable):
-    folder = lay_out(
-        tmp_path / "in",
-        {
-            "a.csv": csv_bytes(TWEET_COLUMNS, tweet(2, 2, "answer", 1, inbound=False)),
-            "b.csv": csv_bytes(TWEET_COLUMNS, tweet(1, 1, "question")),
-        },
-    )
-    (dialogue,) = try_import("twitter_support", folder).dialogues
-    assert texts(dialogue) == ["question", "answer"]
-
-
 def test_long_chain_of_tweets(tmp_path: Path, try_import: Callable):
     rows = [tweet(n, n % 60, f"tweet {n}", n - 1 if n > 1 else "", inbound=n % 2 == 1) for n in range(3000, 0, -1)]
     (dialogue,) = try_import("twitter_support", tweets(tmp_path / "in", *rows)).dialogues

@@ -26,17 +26,6 @@ from turnwise.corpus.synthetic.sample import (
 )
 from turnwise.corpus.synthetic.world import DOMAINS, SPLITS, Phrasing, compile_phrasing, load_world
 
-#: The types of dialogue acts; most have a slot, as in 'request(city)'.
-SYSTEM_ACTS = {
-    *("acknowledge", "answer", "ask_more", "bye", "cancel", "clarify", "confirm", "correct", "decline", "explain"),
-    *("failure", "greet", "help", "hold", "inform", "offer", "recap", "rephrase", "request", "small_talk", "switch"),
-    *("unavailable", "verify", "wait", "welcome"),
-}
-USER_ACTS = {
-    *("accept", "acknowledge", "affirm", "ask_repeat", "ask_why", "bye", "cancel", "correct", "deny", "greet"),
-    *("inform", "nothing_more", "question", "reject", "request", "select", "small_talk", "thank", "wait"),
-}
-
 COUNT = 10_000
 
 
@@ -62,24 +51,12 @@ def wordings(phrasing: Phrasing) -> list[str]:
 # ---- content
 
 
-def test_world_is_rich_enough() -> None:
-    world = load_world()
-    assert len(world.domains) >= 8
-    assert len(world.intents) >= 60
-    assert len(world.slot_types) >= 40
-    assert all(6 <= len(domain.intents) <= 8 for domain in world.domains.values())
-    assert all(sum(map(len, intent.phrasings.values())) >= 12 for intent in world.intents.values())
-    assert all(len(intent.result) >= 3 for intent in world.intents.values())
-    assert all(len(kind.ask) >= 4 for kind in world.slot_types.values() if kind.ask)
-    openings = {"result_opening", "answer_opening", "switch"}
-    assert all(len(phrases) >= 4 for name, phrases in world.system.items() if name not in openings)
-
-
 def test_data_files_are_consistent() -> None:
     """Names refer to something, every intent has enough distinct phrasings, and every placeholder can be filled."""
     world = load_world()
     words = {"do", "first", "second", "label", "label_two", "noun", "topic"}  # not slots
     values = {"value", "value_two", "old", "alternative"}  # of the current slot, whatever its type
+    assert (len(world.domains), len(world.intents)) == (10, 70)
     fillable = {*world.slot_types, *words, *values}
     texts = [(files("turnwise.corpus.synthetic") / f"{name}.yaml").read_text() for name in ("shared", *DOMAINS)]
     types = [name for text in texts for name in yaml.safe_load(text).get("slot_types", {})]
@@ -196,13 +173,6 @@ def test_slots_are_exact_and_frequent() -> None:
     requests = [turn for turn in turns(many()) if turn.intent not in (None, OUT_OF_SCOPE)]
     assert sum(bool(turn.slots) for turn in requests) > 0.6 * len(requests)
     assert {turn.intent for turn in requests} == set(world.intents)
-
-
-def test_every_act_type_is_used() -> None:
-    used = {speaker: set[str]() for speaker in ("user", "system")}
-    for turn in turns(many()):
-        used[turn.speaker].update(act_type(act) for act in turn.acts)
-    assert used == {"user": USER_ACTS, "system": SYSTEM_ACTS}
 
 
 def test_corrections_small_talk_out_of_scope_and_changes_of_domain_occur() -> None:
