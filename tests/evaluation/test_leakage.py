@@ -183,15 +183,6 @@ def test_results_with_different_exclusions_are_not_compared(tmp_path: Path) -> N
     assert {each.reason for each in compare(tmp_path / "first", tmp_path / "third")} == {""}
 
 
-def test_a_data_set_of_seen_examples_only_is_left_out_with_the_reason(tmp_path: Path) -> None:
-    data = write_intents(tmp_path, TEXTS)
-    results = evaluate(model_with(trained_on(tuple(TEXTS))), data, tasks=["intents"], exclude_seen=True)
-    assert results.rows == []
-    assert (
-        results.facts["left out"]["logistic, orders"] == "the model has seen all 9 test examples of orders in training"
-    )
-
-
 def test_models_without_filters_cannot_exclude_and_say_what_is_known(tmp_path: Path) -> None:
     data = write_intents(tmp_path, TEXTS)
     stated = TrainingData(statements=("trained on letters",))

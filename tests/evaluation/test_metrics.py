@@ -39,10 +39,7 @@ def scored(draw: st.DrawFn) -> Array:
 
 
 def brute_fpr95(score: Array, truth: Array) -> float:
-    """The least restrictive look at it.
-
-    Of all thresholds that 95% of the positives pass, the one that fewest negatives pass.
-    """
+    """The fewest negatives that pass any threshold which 95% of the positives pass."""
     positives, negatives = score[truth == 1], score[truth == 0]
     return min(float((negatives >= t).mean()) for t in positives if 20 * (positives >= t).sum() >= 19 * len(positives))
 
@@ -173,10 +170,7 @@ def test_a_run_that_is_not_sampled_does_not_count() -> None:
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
-    """200 draws of 20 runs by 200 coin flips with chance 0.7.
-
-    The 95% confidence_interval should hold 0.7 in 90 to 100% of them.
-    """
+    """The 95% intervals of 200 draws of 20 × 200 coin flips hold the chance of 0.7 in 90 to 100% of them."""
     random = np.random.default_rng(0)
     covered = 0
     for draw in range(200):

@@ -1,7 +1,4 @@
-"""What sums up a suite.
-
-The metrics that the papers' own averages consist of, plain means of them, and paired differences.
-"""
+"""Summaries of suites: the metrics that the papers' own averages consist of, their means, and paired differences."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -64,11 +61,6 @@ def test_the_parts_are_what_the_tasks_emit(suite: str, world: Path) -> None:
     parts = {part for summary in PAPER_SUITES[suite].summaries for part in summary.parts}
     assert {part for part in parts - emitted if "fine-tuned" not in part[1] and part[1] != "re-ranker"} == set()
     assert {part for summary in actual for part in summary.parts} == parts & emitted
-
-
-def test_a_re_ranker_is_summed_up_too(world: Path) -> None:
-    measured = evaluate(Longest(), world, suite="ums", plots=False)
-    assert [summary.parts for summary in summarise(measured)] == [(("reranking", "re-ranker", "R10@1"),)]
 
 
 def test_dse_is_summed_up_by_the_columns_of_its_table_6() -> None:

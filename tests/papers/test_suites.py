@@ -105,19 +105,6 @@ def test_plots_of_dse_are_included(evaluated_suites: EvaluatedSuites) -> None:
     assert set(evaluated_suites("dse")[0].plots) == {"intents_sample.svg", "answers_sample.svg"}
 
 
-def test_plots_of_tadse_are_included(evaluated_suites: EvaluatedSuites) -> None:
-    results, _ = evaluated_suites("tadse")
-    assert set(results.plots) == {"neighbours.svg"}
-    assert "needs more" in results.facts["plots left out"]["two_intents_sample.svg"]
-
-
-def test_compression_is_not_expected_of_models_without_templates(evaluated_suites: EvaluatedSuites) -> None:
-    """Their results neither report missing data sets for it nor that it was left out."""
-    results, _ = evaluated_suites("tadse")
-    assert {entry["wanted_by"] for entry in results.missing} == {"nearest", "geometry"}
-    assert not any("compressed" in row.setting or "λ" in row.setting for row in results.rows)
-
-
 def test_second_run_uses_the_cache(
     world: Path, encoder: Encoder, evaluated_suites: EvaluatedSuites, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,4 @@
-"""Tables of results.
-
-The rows that a paper published, the measured row below them, and how their cells are formatted.
-"""
+"""Tables of results: the rows that a paper published, the measured row below them, and the format of their cells."""
 
 import math
 from collections.abc import Iterable, Mapping

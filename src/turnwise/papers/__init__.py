@@ -1,4 +1,1 @@
-"""Reproduction of the papers: suites, published tables, plots, sweeps and baselines.
-
-May import `evaluation` and the packages below it.
-"""
+"""Reproduction of the papers: suites, published tables, plots, sweeps and baselines; above `evaluation`."""

@@ -202,14 +202,6 @@ def test_threads_are_followed_along_the_links(tmp_path: Path) -> None:
         assert all(name in text for example in split for text in example.responses)
 
 
-def test_too_few_threads_for_the_candidates_are_refused(tmp_path: Path) -> None:
-    write_logs(tmp_path, 6)
-    with pytest.raises(
-        DatasetError, match=r"dev: .*too few different system turns for 99 negatives; take fewer candidates"
-    ):
-        CANDIDATE_DATASETS["irc_ubuntu_100"].load(tmp_path)
-
-
 def test_a_store_makes_a_set_in_its_splits() -> None:
     dialogues = list(sample_dialogues(120, 3))
     contents = candidates_from_store(dialogues, "mine", seed=4, candidates=5)

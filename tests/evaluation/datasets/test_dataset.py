@@ -1,7 +1,4 @@
-"""Every data set but the intents'.
-
-What is known of it, its real sizes and hash, the sample world's, and files that do not fit.
-"""
+"""Every data set but the intents': its description, real size and hash, the sample world's, malformed files."""
 
 import os
 from collections.abc import Callable

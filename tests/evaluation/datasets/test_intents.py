@@ -1,7 +1,4 @@
-"""Intent data sets: real ones' published sizes and digests; templates against the texts they come from.
-
-What broken files say.
-"""
+"""Intent data sets: published sizes and digests, templates against the texts they come from, malformed files."""
 
 import itertools
 import json
@@ -208,9 +205,6 @@ def test_slots_are_found_by_a_template(data: st.DataObject, words: list[str]) ->
     ("template", "text", "values"),
     [
         ("go to {city} to {aim}", "go to toronto to eat", ["toronto", "eat"]),
-        ("{a}{b}{c}", "xyz u", ["x", "y", "z u"]),
-        (" from {city}\t", "from new york ", ["new york"]),
-        ("to {city} now", "to  york  now", ["york"]),
         ("{aim} or {aim}", "a or b or c", ["a", "b or c"]),
         ("write {x} here", "write {x} here", []),
         ("{x}", "{x} and {y}", ["{x} and {y}"]),

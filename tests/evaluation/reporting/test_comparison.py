@@ -62,11 +62,7 @@ def test_planted_differences_are_found(write: Write) -> None:
     up, down, same, mean = compare(base, other)
     assert [compared.verdict for compared in (up, down, same)] == ["better", "worse", "no clear difference"]
     for compared in (up, down, same, mean):
-        assert compared.first is not None
-        assert compared.second is not None
         assert compared.difference == pytest.approx(compared.second - compared.first)
-        assert compared.low is not None
-        assert compared.high is not None
         assert compared.low <= compared.difference <= compared.high
         assert compared.p <= compared.corrected <= 1
     assert up.low > 0 > down.high
@@ -123,10 +119,7 @@ def test_many_clear_differences_stay_clear(write: Write) -> None:
 
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_holm_steps_down(values: list[float]) -> None:
-    """A hypothesis falls if it and all with smaller p-values fall.
-
-    Each is held against the level over how many are left.
-    """
+    """A hypothesis falls if it and all with smaller p-values fall, each held against the level over those left."""
     corrected = holm(values)
     order = sorted(range(len(values)), key=lambda place: values[place])
     running = 0.0

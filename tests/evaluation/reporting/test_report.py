@@ -1,7 +1,4 @@
-"""The folder is whole and the same every time.
-
-The page is read in a real browser, on a phone, in the dark and on paper.
-"""
+"""The folder is whole and the same every time; its page is read in a real browser, on a phone, in the dark."""
 
 import json
 import re
@@ -116,10 +113,7 @@ def test_a_page_of_little_is_a_page(tmp_path: Path) -> None:
 
 
 def test_the_summary_counts_what_can_be_compared(folder: Path) -> None:
-    """In the made-up table.
-
-    Two better (one of them a metric of which less is), one worse, one within, one not like for like.
-    """
+    """Two better (one of them a metric of which less is), two worse, one within, one not like for like."""
     text = (folder / "report.html").read_text(encoding="utf-8")
     assert (
         "5 metrics can be compared with the method that a paper proposes: 2 are better, 2 worse,"

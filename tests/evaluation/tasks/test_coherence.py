@@ -1,7 +1,4 @@
-"""The task of coherence.
-
-How questions are sampled, the scores of perfect and of guessing models, and which models can answer.
-"""
+"""Coherence: how questions are sampled, the scores of perfect and of guessing models, which models can answer."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -223,10 +220,7 @@ class Topics(TextEncoder):
 
 
 def test_an_encoder_finds_the_misfit_by_its_neighbours() -> None:
-    """A turn between two others of its dialogue is told from them.
-
-    At an end, so is its one neighbour's mean from its own.
-    """
+    """A turn is told from both neighbours, or at an end from the only one."""
     outcomes = coherence(Topics(), EXAMPLES, "toy")
     assert [(outcome.setting, outcome.metric) for outcome in outcomes] == [
         ("misfit, cosine", "accuracy"),

@@ -1,7 +1,4 @@
-"""Semantic compression measured.
-
-Against plain NumPy, λ from validation alone, and from training to results by the command line.
-"""
+"""Semantic compression against plain NumPy, λ from validation alone, and the way from training to results."""
 
 import json
 import shutil
@@ -130,10 +127,7 @@ DATA = IntentData(
 
 
 def restated_nearest(train: Sequence[IntentUtterance], asked_for: Sequence[IntentUtterance], share: float) -> float:
-    """1-NN by cosine of mixtures, in a double loop.
-
-    Utterances, and the template of each that has a slot, are the references.
-    """
+    """1-NN by cosine of mixtures, in a double loop over utterances and the templates of those that have slots."""
 
     def vector(text: str, template: str) -> Array:
         return unit(share * Other().unit(template) + (1 - share) * RandomEncoder().unit(text))
@@ -283,10 +277,7 @@ def model(trained: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten intents of the sample world; `lamps`, which marks slots and has no validation split.
-
-    And `plain`, which marks none.
-    """
+    """Ten intents of the sample world; `lamps` with slots, but no validation split, and `plain` without slots."""
     place = tmp_path_factory.mktemp("data")
     (place / "intents").mkdir()
     items = list(labelled_utterances(1))

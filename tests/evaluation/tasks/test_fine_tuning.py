@@ -192,10 +192,7 @@ labelled = st.lists(st.lists(st.sampled_from("abcd"), max_size=3, unique=True), 
 @settings(deadline=None)
 @given(labelled, st.integers(1, 6), st.integers(0, 9))
 def test_few_shot_actions(actions: list[list[str]], shots: int, seed: int) -> None:
-    """No example twice; of no action more than 2k are drawn for its sake; of the first all that are due.
-
-    The same again.
-    """
+    """No example twice; at most 2k drawn for the sake of an action; of the first all that are due; the same again."""
     support, validation = sample_few_shot(actions, shots, seed)
     sampled = [*support, *validation]
     assert len(set(sampled)) == len(sampled)

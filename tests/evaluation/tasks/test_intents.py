@@ -1,7 +1,4 @@
-"""Intents on frozen vectors: few-shot draws as DSE's.
-
-Prototypes, neighbours and regression against plain statements.
-"""
+"""Few-shot draws as DSE's; prototypes, neighbours and regression against plain statements."""
 
 from collections import Counter
 from collections.abc import Sequence

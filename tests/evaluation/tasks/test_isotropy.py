@@ -1,7 +1,4 @@
-"""Isotropy against plain NumPy and clouds whose metrics are known.
-
-Which answers are frequent, and who is paired with whom.
-"""
+"""Isotropy against plain NumPy and known clouds; which answers are frequent, and who is paired with whom."""
 
 import math
 from collections import Counter
@@ -40,11 +37,7 @@ DIALOGUES = st.lists(st.lists(TURNS, min_size=1, max_size=6).map(tuple), max_siz
 
 
 class ConversationEncoder(RandomEncoder):
-    """Vectors of texts and conversations alike, by all that was said.
-
-    Attributes:
-        inputs: every call's inputs, as they were given.
-    """
+    """Vectors of texts and conversations alike, by all that was said; `inputs` has those of every call."""
 
     def __init__(self, size: int = 6):
         super().__init__(size)

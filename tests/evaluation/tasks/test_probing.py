@@ -1,7 +1,4 @@
-"""Probing.
-
-A layer on frozen vectors is as good as scikit-learn's logistic regression, and chosen without the test set.
-"""
+"""A probing layer is as good as scikit-learn's logistic regression, and chosen without the test set."""
 
 import itertools
 from collections import Counter

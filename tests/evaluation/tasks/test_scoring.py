@@ -66,15 +66,6 @@ def test_with_ties_metrics_are_those_of_the_worst_order(scored: list[tuple[float
         )
 
 
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=12), st.integers(0, 3))
-def test_the_rank_of_one_truth_is_that_among_the_wrong_ones(others: list[tuple[int, bool]], truth: int) -> None:
-    scores, wrong = np.array([[score for score, _ in others]], float), np.array([[is_wrong for _, is_wrong in others]])
-    against = [score for score, is_wrong in others if is_wrong]
-    expected = correct_ranks(np.array([truth, *against], float), np.array([True] + [False] * len(against)))
-    assert single_correct_ranks(np.array([truth], float), scores, wrong).tolist() == expected.tolist()
-
-
 def test_scores_that_are_no_numbers_count_against_the_model() -> None:
     nan = float("nan")
     assert correct_ranks(np.array([nan, nan, nan]), np.array([False, True, False])).tolist() == [3]

@@ -60,16 +60,6 @@ def test_directions_without_variance_are_dropped() -> None:
     np.testing.assert_allclose(np.abs(doubled.encode(texts(0, 100))), np.abs(white), atol=1e-4)
 
 
-def test_vectors_are_normalised_after_whitening() -> None:
-    encoder = VectorTable(anisotropic(50, 4))
-    whitened = WhiteningPostprocessor(encoder, texts(0, 50))
-    raw = whitened.encode(texts(0, 50))
-    scaled = whitened.encode(texts(0, 50), normalise=True, max_length=9)
-    assert encoder.calls == [(False, None), (False, None), (False, 9)]
-    np.testing.assert_allclose(scaled, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6)
-    assert whitened.encode([]).shape == (0, 4)
-
-
 def test_descriptions_of_different_maps_differ() -> None:
     encoder = VectorTable(anisotropic(50, 4))
     same = [WhiteningPostprocessor(encoder, texts(0, 40)).description for _ in range(2)]

@@ -230,10 +230,8 @@ def test_command_prints_results_by_ratio(folders: tuple[Path, Path], world: Path
     ("options", "message"),
     [
         (("--ratio", "half"), "numbers from 0 to 1"),
-        (("--ratio", "0.5", "--suite", "dse"), "name the folder of data sets"),
         (("--ratio", "0.5", "--task", "nli"), "name the folder of data sets"),
         (("--ratio", "0.5", "--seeds", "1"), "name what to evaluate"),
-        (("--ratio", "0.5", "--fine-tuning", "--data", "there"), "name what to evaluate"),
     ],
 )
 def test_invalid_options_are_rejected(options: tuple[str, ...], message: str, tmp_path: Path) -> None:

@@ -33,19 +33,12 @@ pytestmark = pytest.mark.usefixtures("no_curves", "few_bootstrap_samples")
 
 @dataclass
 class CallLog:
-    """Records training and evaluation calls instead of executing them.
+    """Records training and evaluation calls instead of executing them."""
 
-    Attributes:
-        trained: folder names and recipes.
-        first_stages: the first stages passed to the trainings.
-        evaluated: names, fingerprints and folders.
-        training_error: returns the error that a training raises.
-    """
-
-    trained: list[tuple[str, Recipe]] = field(default_factory=list)
-    first_stages: list[Path | None] = field(default_factory=list)
-    evaluated: list[tuple[str, str | None, Path]] = field(default_factory=list)
-    training_error: Callable[[Recipe], BaseException | None] = lambda _: None
+    trained: list[tuple[str, Recipe]] = field(default_factory=list)  # folder names and recipes
+    first_stages: list[Path | None] = field(default_factory=list)  # those passed to the trainings
+    evaluated: list[tuple[str, str | None, Path]] = field(default_factory=list)  # names, fingerprints and folders
+    training_error: Callable[[Recipe], BaseException | None] = lambda _: None  # the error that a training raises
 
 
 @pytest.fixture

@@ -89,10 +89,7 @@ def complete_dialogues(examples: Sequence[Candidates]) -> list[_Texts]:
 
 
 def sample_questions(dialogues: Sequence[_Texts], seed: int = 0, window: int = WINDOW) -> list[CoherenceQuestion]:
-    """Sample questions on each dialogue, or on `MAX_DIALOGUES` of them; every position is equally likely.
-
-    The foreign turn does not occur in the dialogue, whatever its case; a dialogue without such a turn is left out.
-    """
+    """Sample questions on each dialogue that lacks some turn of the others, or on `MAX_DIALOGUES` of them."""
     random = np.random.default_rng(seed)
     chosen = np.sort(random.permutation(len(dialogues))[:MAX_DIALOGUES])
     pool = [turn for dialogue in dialogues for turn in dialogue]

@@ -39,11 +39,7 @@ Flags = npt.NDArray[np.bool_]
 def encode_examples(
     encoder: SupportsEncode, examples: Sequence[IntentUtterance], max_length: int = MAX_LENGTH
 ) -> tuple[Vectors, Indices]:
-    """Return normalised vectors, and the row of each example.
-
-    Examples of one text are encoded once for each of their annotations, but share a row if that makes no difference:
-    equal texts are then equally near, unless the encoder uses slots.
-    """
+    """Return normalised vectors and each example's row; equal texts share one, unless the encoder uses their slots."""
     inputs = [example.input for example in examples]
     vectors, rows = encode_unique(encoder, inputs, normalise=True, max_length=max_length)
     rows_of_text: dict[str, dict[int, int]] = defaultdict(dict)
@@ -173,11 +169,7 @@ def nearest_intents(
 
 
 def nearest_validation(encoder: SupportsEncode, data: IntentData) -> float:
-    """Return the 1-NN accuracy, from 0 to 1, on validation utterances, to choose a model or a setting.
-
-    References and out-of-scope utterances are as in `nearest_intents`. A data set without a validation split holds out
-    a tenth of its training set, by intent.
-    """
+    """Return the 1-NN accuracy from 0 to 1 on validation utterances, or on a held-out tenth of the training set."""
     labelled = data.with_out_of_scope()
     train, valid = labelled.train, labelled.valid
     if not data.valid:

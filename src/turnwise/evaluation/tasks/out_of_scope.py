@@ -30,10 +30,6 @@ from turnwise.evaluation.tasks.intents import (
 )
 from turnwise.models.vector_cache import encode_distinct
 
-#: One sample of prototypes: the highest similarity of each test utterance, those in scope first; whether that is only
-#: the true intent's, for those in scope; and which utterances each threshold rejects.
-_Run = tuple[npt.NDArray[np.float32], Flags, dict[str, Flags]]
-
 
 def detect_out_of_scope(
     encoder: SupportsEncode,
@@ -68,7 +64,8 @@ def detect_out_of_scope(
     samples = sample_few_shot_runs(labels, shots, range(seeds))
     outcomes = []
     for count in shots:
-        runs: list[_Run] = []
+        # highest similarities, whether the true intent's alone is highest, and which utterances each threshold rejects
+        runs: list[tuple[npt.NDArray[np.float32], Flags, dict[str, Flags]]] = []
         for seed in range(seeds):
             support, validation = samples[count, seed]
             compute = mean_vectors if authors else compute_prototypes

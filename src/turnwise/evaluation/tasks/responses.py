@@ -182,11 +182,7 @@ def make_adversarial(examples: Sequence[Candidates], seed: int = 0) -> list[tupl
 def rerank_adversarial(
     model: SupportsEncode | SupportsScore, examples: Sequence[Candidates], dataset: str
 ) -> list[Outcome]:
-    """Compute R_n@1, MRR and how often the adversary is ranked first (lower is better) on UMS's adversarial set.
-
-    The set tests whether a model knows what comes next or only what is similar: one wrong candidate is an utterance of
-    the context itself (`make_adversarial`). Ties count against the model.
-    """
+    """Compute R_n@1, MRR and how often the adversary is first (lower is better) on UMS's adversarial examples."""
     size = max((len(example.responses) for example in examples), default=0)
     adversarial = make_adversarial([merge_duplicates(example) for example in examples])
     if not adversarial:

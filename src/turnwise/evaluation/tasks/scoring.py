@@ -1,8 +1,4 @@
-"""Metrics of ranked candidates and of multi-label predictions.
-
-Ties never favour the model: among equal scores wrong candidates come first, and a score that is not a number counts
-against it.
-"""
+"""Metrics of ranked candidates and multi-label predictions; ties and undefined scores count against a model."""
 
 from collections.abc import Sequence
 from typing import Any, cast
