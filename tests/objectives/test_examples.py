@@ -9,7 +9,8 @@ from turnwise import Dialogue, Turn
 from turnwise.objectives.dialoguecse import Siamese
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.masked_language import MaskedLanguage
-from turnwise.objectives.pairs import TODBERT, SimCSE
+from turnwise.objectives.simcse import SimCSE
+from turnwise.objectives.tod_bert import TODBERT
 
 
 def long(turn: Turn) -> bool:

@@ -29,8 +29,9 @@ from turnwise.models.backbone.inputs import Composer
 from turnwise.models.backbone.language_head import LanguageHead
 from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.backbone.stream import TokenStream
-from turnwise.objectives.masked_language import Generator, MaskedLanguage, PostTraining, sample_tokens
+from turnwise.objectives.masked_language import MaskedLanguage
 from turnwise.objectives.objective import Batch, PreparedBatch, TokenStates, TurnTable
+from turnwise.objectives.post_training import Generator, PostTraining, sample_tokens
 from turnwise.training import passes
 from turnwise.training.passes import TokenPass
 from turnwise.training.recipe import Recipe, load_recipe

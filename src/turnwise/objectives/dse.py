@@ -1,22 +1,18 @@
-"""DSE (Zhou et al., 2022): consecutive utterances as positive pairs, and its predecessor PairSupCon on NLI pairs."""
+"""DSE (Zhou et al., 2022): consecutive utterances as positive pairs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.validation import NonNegative, NonNegativeInt, Positive, PositiveInt
+from turnwise.core.validation import NonNegativeInt, Positive, PositiveInt
 from turnwise.objectives.losses import Weighting, hard_negative_nt_xent
 from turnwise.objectives.objective import (
-    Batch,
     Example,
     Metrics,
     PooledObjective,
-    PreparedBatch,
     Tensors,
     Traits,
     count_words,
@@ -24,7 +20,7 @@ from turnwise.objectives.objective import (
 )
 
 
-def _contrastive_head(hidden: int, size: int) -> nn.Module:
+def contrastive_head(hidden: int, size: int) -> nn.Module:
     """Create the head of DSE's appendix A.2 (d×d, ReLU, d×size, no biases), initialised as transformers does."""
     layers = (nn.Linear(hidden, hidden, bias=False), nn.Linear(hidden, size, bias=False))
     for layer in layers:
@@ -72,7 +68,7 @@ class DSE(PooledObjective):
 
     def make_heads(self, hidden: int) -> nn.Module:
         """Create the contrastive head, which is used in training only."""
-        return _contrastive_head(hidden, self.head_size) if self.head_size else nn.Identity()
+        return contrastive_head(hidden, self.head_size) if self.head_size else nn.Identity()
 
     def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
         """Compute Eqs. 1–3 on the heads' outputs."""
@@ -81,39 +77,3 @@ class DSE(PooledObjective):
         queries, responses = heads(vectors)
         loss = hard_negative_nt_xent(queries, responses, self.temperature, weighting=self.weighting, same=masked)
         return loss, {"equal_texts": same.sum() / 2}
-
-
-@dataclass(frozen=True, slots=True)
-class PairSupCon(PooledObjective):
-    """PairSupCon (Zhang et al., 2021): contrast of entailment pairs, and their distinction from contradictions."""
-
-    temperature: Positive = 0.05  # τ of the contrastive loss
-    #: Of the loss that distinguishes entailment from contradiction by [u, v, |u − v|].
-    classification_weight: NonNegative = 1.0
-    head_size: PositiveInt = 128  # of the vectors that the contrastive loss compares
-
-    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
-        """Yield an entailment (label 1) or a contradiction (label 0); neutral pairs are not used."""
-        if len(dialogue.turns) == 2 and dialogue.turns[1].intent in ("entailment", "contradiction"):
-            yield Example(((0, 1), (1, 2)), int(dialogue.turns[1].intent == "entailment"))
-
-    def make_heads(self, hidden: int) -> nn.Module:
-        """Create DSE's contrastive head and a classifier without bias."""
-        contrast = _contrastive_head(hidden, self.head_size)
-        return nn.ModuleDict({"contrast": contrast, "classify": nn.Linear(3 * hidden, 2, bias=False)})
-
-    def prepare(self, batch: Batch) -> PreparedBatch:
-        """Return premises, then hypotheses."""
-        return PreparedBatch(batch.columns(), len(batch), {"entails": batch.labels})
-
-    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
-        """Compute the contrastive loss over entailment pairs plus the weighted classification loss over all pairs."""
-        assert isinstance(heads, nn.ModuleDict)
-        entails = inputs["entails"]
-        first, second = vectors
-        logits = heads["classify"](torch.cat([first, second, (first - second).abs()], dim=1))
-        classification = cross_entropy(logits.float(), entails)
-        queries, responses = heads["contrast"](vectors)
-        contrast = hard_negative_nt_xent(queries, responses, self.temperature, is_pair=entails == 1)
-        metrics: Metrics = {"contrast": contrast.detach(), "classification": classification.detach()}
-        return contrast + self.classification_weight * classification, metrics

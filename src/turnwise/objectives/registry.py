@@ -9,12 +9,16 @@ from pydantic import TypeAdapter
 from turnwise.core.validation import InvalidKeyError, explaining_errors
 from turnwise.objectives.anchor import Anchor
 from turnwise.objectives.dialoguecse import DialogueCSE, Siamese
-from turnwise.objectives.dse import DSE, PairSupCon
+from turnwise.objectives.dse import DSE
 from turnwise.objectives.labelled import Labelled
-from turnwise.objectives.masked_language import MaskedLanguage, PostTraining
+from turnwise.objectives.masked_language import MaskedLanguage
 from turnwise.objectives.objective import Objective
-from turnwise.objectives.pairs import TODBERT, Pairs, SimCSE
+from turnwise.objectives.pairs import Pairs
+from turnwise.objectives.pairsupcon import PairSupCon
+from turnwise.objectives.post_training import PostTraining
+from turnwise.objectives.simcse import SimCSE
 from turnwise.objectives.tadse import TaDSE
+from turnwise.objectives.tod_bert import TODBERT
 from turnwise.objectives.ums import Deletion, Insertion, ResponseSelection, Search
 from turnwise.objectives.wmdc import WMDC
 
