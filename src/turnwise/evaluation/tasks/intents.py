@@ -73,11 +73,7 @@ def _group_by_label(labels: Sequence[str | Sequence[str]]) -> list[list[int]]:
 
 
 def sample_few_shot(labels: Sequence[str | Sequence[str]], shots: int, seed: int) -> tuple[Indices, Indices]:
-    """Sample min(2k, n) examples of each label: the larger half as support, the rest for validation.
-
-    Labels take turns in sorted order. If examples have several labels, those that an earlier label has sampled are
-    dropped, so there may be fewer.
-    """
+    """Sample 2k examples of each label that earlier ones have not sampled: half as support, half for validation."""
     return sample_few_shot_runs(labels, (shots,), [seed])[shots, seed]
 
 

@@ -160,11 +160,7 @@ def rerank(
 
 
 def make_adversarial(examples: Sequence[Candidates], seed: int = 0) -> list[tuple[Candidates, int]]:
-    """Replace, in each example, a random wrong candidate by a random utterance of its context.
-
-    The utterance stays in the context and is never the text of a correct candidate. Examples without a correct
-    candidate, a wrong one or such an utterance are left out. Returns each example with the index of that candidate.
-    """
+    """Replace a wrong candidate by an utterance of its context that is not correct; return examples and its index."""
     random = np.random.default_rng(seed)
     made = []
     for example in examples:

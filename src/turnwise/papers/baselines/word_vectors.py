@@ -1,8 +1,4 @@
-"""Train GloVe word vectors (Pennington et al., 2014) on a corpus.
-
-Co-occurrences of words are counted in a stream over the corpus; the vectors are then fitted to the logarithms of the
-counts. The output is a text file in GloVe's format, for `turnwise evaluate glove:FILE`.
-"""
+"""Train GloVe word vectors (Pennington et al., 2014) on a corpus, for `turnwise evaluate glove:FILE`."""
 
 from array import array
 from collections import Counter
@@ -99,11 +95,7 @@ def frequent_words(corpus: Corpus, min_count: int, progress: Progress = silent) 
 
 
 def count_pairs(corpus: Corpus, words: Sequence[str], window: int, progress: Progress = silent) -> Any:
-    """Return the co-occurrence counts X: a symmetric sparse matrix in coordinate form, indexed by the list of words.
-
-    Two words of a turn, at most `window` apart, add 1/distance to their entry, in both directions; other words are
-    removed from the turn before. Memory grows with the number of distinct pairs, not with the corpus.
-    """
+    """Return the co-occurrence counts, a symmetric sparse matrix: the sums of 1/distance of words within the window."""
     indices = {word: index for index, word in enumerate(words)}
     # only the half of the matrix with the more frequent word first
     half = csr_array((len(words), len(words)))
