@@ -48,17 +48,6 @@ def test_a_dialogue_needs_an_id_and_turns(identity: str, turns: tuple[Turn, ...]
         Dialogue(identity, turns)
 
 
-@given(st.text(min_size=1).filter(lambda text: text.strip() and "\0" not in text), st.data())
-def test_a_slot_of_a_text_always_fits_it(text: str, data: st.DataObject) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return
-    start = data.draw(st.integers(0, len(text) - 1))
-    end = data.draw(st.integers(start + 1, len(text)))
-    assert Turn("system", text, slots=(Slot.from_text(text, "x", start, end),)).slots[0].value == text[start:end]
-
-
 @given(st.text(), st.text(" \t\n\u00a0\u3000"), st.text(" \t\n\u00a0\u3000"))
 def test_the_same_text_is_the_same_however_it_is_framed(text: str, before: str, after: str) -> None:
     plain = normalise_text(text)

@@ -163,7 +163,6 @@ def test_rasa_file(tmp_path: Path):
 
 
 def test_rasa_awkward_texts_and_intents(tmp_path: Path):
-    """As a text and as the name of an intent."""
     dialogues = [*map(one_turn, AWKWARD), *(one_turn(f"{n}", text) for text in AWKWARD for n in range(2))]
     export_dialogues(dialogues, tmp_path / "nlu.yml", "rasa")
     again = reimport("rasa", tmp_path / "nlu.yml", tmp_path / "store")

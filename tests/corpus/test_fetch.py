@@ -73,7 +73,6 @@ class Remote:
         return Download(self.url(name), sha256(self.content))
 
     def release(self, content: bytes) -> None:
-        """Replace the file."""
         self.content, self.headers = content, {"ETag": '"two"'}
 
 
@@ -162,13 +161,11 @@ def names(folder: Path) -> list[str]:
 
 
 def fetch_one(remote: Remote, folder: Path, *, known: bool = True, **options: Any) -> None:
-    """Fetch corpus.bin, with or without a known checksum, and check its contents."""
     fetch([remote.download() if known else Download(remote.url())], folder, **options)
     assert (folder / "corpus.bin").read_bytes() == remote.content
 
 
 def fail_to_fetch(remote: Remote, folder: Path, match: str | None = None, *, known: bool = True, **options: Any) -> str:
-    """Return the message of the error."""
     with pytest.raises(CorpusError, match=match) as caught:
         fetch([remote.download() if known else Download(remote.url())], folder, **options)
     return str(caught.value)

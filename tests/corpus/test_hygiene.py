@@ -261,7 +261,6 @@ def test_dialogue_of_automatic_messages_only_is_dropped() -> None:
 
 
 def test_parts_get_ids_that_no_other_part_has() -> None:
-    """A reader may have split a dialogue before."""
     chats = [support_chat(number) for number in range(20)]
     others = [Dialogue(identifier, (Turn("user", "and then"),)) for identifier in ("c5#2", "c5#3", "c6#2")]
     ids = [dialogue.id for dialogue in make_step("automatic-messages")([*chats, *others])]

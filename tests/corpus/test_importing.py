@@ -128,7 +128,6 @@ def test_parts_of_a_conversation_stay_in_one_split(tmp_path: Path):
 
 
 def test_chains_of_replies_of_one_conversation_stay_in_one_split(tmp_path: Path):
-    """They share their first messages."""
     records = []
     for number in range(40):
         records.append({"id": f"{number}", "conversation_id": f"{number}", "speaker": "a", "text": "root"})

@@ -67,7 +67,6 @@ def test_every_collection_is_compared_with_every_other() -> None:
 
 
 def write_ours(factory: pytest.TempPathFactory, ours: list[list[str]]) -> Path:
-    """Write a store of dialogues, numbered from 0, and return the folder that it is in."""
     folder = factory.mktemp("stores")
     write_store(folder / "ours", [dialogue(str(number), *each) for number, each in enumerate(ours)])
     return folder
@@ -145,9 +144,3 @@ def test_decontamination_by_turn_keeps_ids_of_whole_dialogues_and_numbers_the_re
     assert [(each.id, [turn.text for turn in each.turns]) for each in clean] == [
         *(("a/1", ["Hi"]), ("a/2", ["thanks", "bye"]), ("b", ["hello", "there"]))
     ]
-
-
-def test_decontamination_does_not_overwrite_what_it_reads(tmp_path: Path) -> None:
-    write_store(tmp_path / "ours", [dialogue("a", "wake me up")])
-    with pytest.raises(CorpusError, match="choose another --out"):
-        decontaminate_store(tmp_path / "ours", [], tmp_path / "ours")

@@ -9,12 +9,7 @@ import numpy.typing as npt
 
 
 class TextEncoder:
-    """Unit vectors by a function of the text; that of a conversation is its turns' texts, joined by spaces.
-
-    Attributes:
-        inputs: every input, in order.
-        encoded: their texts.
-    """
+    """Unit vectors by a function of the text; `inputs` are those so far, and `encoded` their texts, turns joined."""
 
     def __init__(self, vector: Callable[[str], npt.ArrayLike], max_length: int):
         """`max_length`: what every call must ask for."""
@@ -34,12 +29,7 @@ class TextEncoder:
 
 
 class RandomEncoder:
-    """Vectors by text.
-
-    Attributes:
-        encoded: every text that it was given, in order.
-        lengths: every max_length that it was given.
-    """
+    """Vectors by text; `encoded` and `lengths` are the texts and the max_length of every call."""
 
     def __init__(self, size: int = 6, axes: bool = False):
         """`axes`: every vector lies on an axis, so that cosines are 0 or 1 and tie."""

@@ -19,10 +19,7 @@ def row(
 
 
 def table() -> ResultTable:
-    """Ours clearly better, clearly worse, within its interval, not like for like, absent and undefined.
-
-    A group without ours.
-    """
+    """Ours better, worse, within its interval, not like for like, absent and undefined; a group without ours."""
     nan = float("nan")
     first = ResultGroup(
         "1-shot",

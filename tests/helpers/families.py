@@ -1,8 +1,4 @@
-"""Tiny random models of every family, as folders that `load_backbone` and `Encoder.load` read.
-
-Weights are large on purpose: with the usual initialisation attention hardly matters, and a test could not see it go
-wrong.
-"""
+"""Tiny random models of every family, with weights so large that attention matters."""
 
 import copy
 from collections.abc import Iterable, Sequence

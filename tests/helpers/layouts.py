@@ -28,18 +28,7 @@ FOLDER = Path(__file__).parents[1] / "corpus" / "readers" / "layouts"
 
 @dataclass(frozen=True)
 class Layout:
-    """Files of a corpus, and the dialogues that a reader should return.
-
-    Attributes:
-        reader: the reader's name.
-        name: 'READER VARIANT'.
-        files: contents by path under the folder that is imported.
-        expected: the dialogues, in order.
-        options: options of the reader.
-        left_out: what the manifest should list as left out by design.
-        facts: the facts that the manifest should have.
-        main: the file that tests damage.
-    """
+    """Files by path under the folder that is imported, and the dialogues, `left_out` and `facts` to expect."""
 
     reader: str
     name: str

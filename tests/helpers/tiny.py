@@ -160,11 +160,7 @@ def read_metrics(run: Path) -> list[dict[str, float]]:
 
 
 def expect_close(first: Path, second: Path) -> None:
-    """Check that the weights of two saved models are equal up to rounding.
-
-    Adam first moves a weight by the sign of its gradient, and rounding decides the sign of a tiny gradient: a few
-    weights may differ by the learning rate, but fewer than one in a thousand.
-    """
+    """Check that two models are equal up to rounding, which decides the sign, and so Adam's step, of tiny gradients."""
     ours, theirs = weights(first), weights(second)
     assert ours.keys() == theirs.keys()
     differences = torch.cat([(value - theirs[name]).abs().flatten() for name, value in ours.items()])

@@ -8,12 +8,7 @@ import numpy.typing as npt
 
 
 class VectorTable:
-    """An encoder whose texts are row numbers of a table of vectors.
-
-    Attributes:
-        rows: the vectors.
-        calls: the arguments `normalise` and `max_length` of every call.
-    """
+    """An encoder whose texts are row numbers of a table; `calls` are the `normalise` and `max_length` of every call."""
 
     def __init__(self, rows: npt.NDArray[Any]):
         self.rows = rows.astype(np.float32)

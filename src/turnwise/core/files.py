@@ -35,11 +35,7 @@ def sync_to_disk(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """Yield a temporary path; the file or folder that is written there takes the place of `path` at the end.
-
-    Readers see the old contents or the new ones, never a part. After an error the old contents stay, and the temporary
-    ones are removed. `durable`: the new contents are on disk, and survive a power failure, when the block ends.
-    """
+    """Yield a temporary path whose file or folder takes the place of `path` at the end, on disk if `durable`."""
     part = path.with_name(f".writing-{path.name}")
     _remove(part)  # left by a killed process
     try:

@@ -17,10 +17,7 @@ from turnwise.core.files import sync_to_disk
 
 
 class Journal:
-    """A journal file, opened for writing, or created; `entries` are the changes that are on disk, oldest first.
-
-    Raises a ProjectError if another process has it open, or a line other than the last cannot be read.
-    """
+    """A journal file, opened for writing, or created; `entries` are the changes that are on disk, oldest first."""
 
     def __init__(self, path: Path):
         self.path = path

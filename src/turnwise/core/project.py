@@ -1,7 +1,4 @@
-"""A project: a folder with a log's conversations and everything that is made of them, described by `turnwise.yaml`.
-
-`turnwise start` makes projects. Inside one, commands use its parts and its model unless they are given others.
-"""
+"""A project, which `turnwise start` makes: a log's conversations and all made of them, with a `turnwise.yaml`."""
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path

@@ -23,10 +23,7 @@ def _no_fsync() -> Iterator[None]:
 
 @pytest.fixture
 def try_import(tmp_path: Path) -> Callable[..., Outcome]:
-    """Import twice, once strictly: `try_import(reader, path, **options)`.
-
-    The out folder is a complete store or missing; a strict import stops exactly at the first rejection of the other.
-    """
+    """Import twice, once strictly, which stops at the first rejection of the other: `try_import(reader, path, …)`."""
     count = 0
 
     def run(reader: str, path: Path, **options: Any) -> Outcome:

@@ -26,7 +26,6 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def texts(outcome: Outcome) -> dict[str, list[str]]:
-    """Return the texts of each dialogue by its id."""
     return {dialogue.id: [turn.text for turn in dialogue.turns] for dialogue in outcome.dialogues}
 
 
@@ -38,7 +37,6 @@ def slack(text: Any, seconds: float = 0, user: str | None = "U1", **more: Any) -
 
 
 def slack_export(folder: Path, *messages: Any, **other: Any) -> Path:
-    """Write an export with one channel; `other` files by name."""
     users = [
         {"id": "U1", "name": "anna", "profile": {"display_name": "Anna", "real_name": "Anna Example"}},
         {"id": "U2", "name": "ben", "real_name": "Ben Example", "profile": {"display_name": ""}},
@@ -52,7 +50,6 @@ def slack_export(folder: Path, *messages: Any, **other: Any) -> Path:
 
 
 def test_slack_thread_is_a_dialogue_however_long_it_takes(tmp_path: Path, try_import: Callable):
-    """Replies are in the files of their days; the messages in between are another dialogue."""
     root = f"{START + MINUTE:.6f}"
     folder = slack_export(
         tmp_path / "in",
@@ -303,7 +300,6 @@ def test_teams_events_leave_no_hole_but_deleted_messages_do(tmp_path: Path, try_
 
 
 def test_teams_replies_may_be_inside_their_post(tmp_path: Path, try_import: Callable):
-    """In an array, as some scripts save it; bots are the system."""
     channel = {"chatId": None, "channelIdentity": {"teamId": "t", "channelId": "19:c"}}
     robot = {"application": {"displayName": "Robot"}, "user": None}
     replies = [
@@ -516,7 +512,6 @@ def test_whatsapp_date_formats(header: str, tmp_path: Path, try_import: Callable
 def test_whatsapp_order_of_day_and_month(
     line: str, options: dict, day: str, fact: str, tmp_path: Path, try_import: Callable
 ):
-    """What was assumed is a fact of the import, with the way to change it."""
     outcome = try_import("whatsapp", whatsapp(tmp_path / "in", line), **options)
     assert outcome.dialogues[0].id == f"_chat/{day}T21:41:00"
     (found,) = outcome.manifest["facts"]["dates"]
@@ -619,7 +614,6 @@ def test_whatsapp_names_for_the_speaker_map(name: str, tmp_path: Path, try_impor
     ],
 )
 def test_whatsapp_refuses_other_files(content: str, tmp_path: Path, try_import: Callable):
-    """Nothing is imported from them, and the error says what was expected."""
     folder = lay_out(tmp_path / "in", {"notes.txt": content})
     assert "expected a chat exported from WhatsApp" in try_import("whatsapp", folder).error
     whatsapp(folder, "31/12/2023, 21:41 - Anna: Hello")

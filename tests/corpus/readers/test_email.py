@@ -21,7 +21,6 @@ def mailbox(folder: Path, *messages: str | bytes, name: str = "support.mbox") ->
 
 
 def mail(sender: str, to: str, subject: str, minute: int, text: str, number: int, *headers: str) -> str:
-    """Return a message of an mbox file."""
     clock = f"10:{minute:02}:00"
     lines = (
         f"From {sender} Wed May  1 {clock} 2024",
@@ -39,7 +38,6 @@ def mail(sender: str, to: str, subject: str, minute: int, text: str, number: int
 
 
 def raw_mail(*headers: str, body: bytes, number: int = 1) -> bytes:
-    """Return a message of an mbox file with a body in any encoding."""
     lines = (
         f"From {ANN} Wed May  1 10:00:00 2024",
         f"From: {ANN}",
@@ -59,7 +57,6 @@ def threads(*dialogues: Dialogue) -> dict[str, list[str]]:
 
 
 def test_threads_by_references(tmp_path: Path, try_import: Callable):
-    """Whatever the subjects are, and in the order of the dates."""
     folder = mailbox(
         tmp_path / "in",
         mail(ANN, HELP, "Kettle", 9, "four", 4, "References: <1@example.org> <3@example.org>"),
@@ -107,7 +104,6 @@ def test_same_subject_alone_is_no_thread(tmp_path: Path, try_import: Callable):
 
 
 def test_thread_over_several_files(tmp_path: Path, try_import: Callable):
-    """Incoming and sent mail are often in different files, and copies in a third one."""
     one, two = mail(ANN, HELP, "Kettle", 1, "one", 1), mail(HELP, ANN, "Re: Kettle", 2, "two", 2)
     three = mail(ANN, HELP, "Re: Kettle", 3, "three", 3)
     folder = mailbox(tmp_path / "in", one, three, name="inbox.mbox")
@@ -326,7 +322,6 @@ def test_truncated_gzip_file_keeps_its_first_messages(tmp_path: Path, try_import
 
 
 def test_file_of_any_name_is_an_mbox(tmp_path: Path, try_import: Callable):
-    """Mail programs name them after the folder."""
     folder = mailbox(tmp_path / "in", mail(ANN, HELP, "a", 1, "fine", 7), name="Inbox")
     assert len(try_import("mbox", folder / "Inbox").dialogues) == 1
     assert "expected *.mbox" in try_import("mbox", folder).error

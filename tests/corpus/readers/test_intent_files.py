@@ -1,7 +1,4 @@
-"""Tests the readers of intent files: Rasa, Dialogflow, Amazon Lex, LUIS and CLU.
-
-`test_layouts` and `test_malformed` cover the layouts that these readers share with the others.
-"""
+"""Tests the readers of intent files: Rasa, Dialogflow, Amazon Lex, LUIS and CLU."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +12,6 @@ from turnwise.core.dialogue import Dialogue
 
 
 def labels(outcome: Outcome) -> list[tuple[str, str | None]]:
-    """Return the text and intent of every dialogue, each of which has one turn."""
     return [(dialogue.turns[0].text, dialogue.turns[0].intent) for dialogue in outcome.dialogues]
 
 
@@ -123,7 +119,6 @@ def test_rasa_invalid_entity_rejects_one_example(
 
 
 def test_rasa_lines_of_rejected_examples(tmp_path: Path, try_import: Callable):
-    """Each example has its own line, in blocks with blank lines and in lists."""
     outcome = rasa(
         tmp_path,
         try_import,
@@ -184,7 +179,6 @@ def test_rasa_lines_of_rejected_examples(tmp_path: Path, try_import: Callable):
 def test_rasa_invalid_file_is_listed_with_its_line(
     content: str, line: int | None, reason: str, tmp_path: Path, try_import: Callable
 ):
-    """The other files of the folder are read."""
     good = "nlu:\n- intent: a\n  examples: |\n    - fine\n"
     path = lay_out(tmp_path / "alone", {"bad.yml": content}) / "bad.yml"
     assert reason in try_import("rasa", path).error

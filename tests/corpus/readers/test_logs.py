@@ -51,7 +51,6 @@ def test_rows_keep_their_order_without_a_time_column(tmp_path: Path, try_import:
 
 
 def test_rows_are_sorted_by_time_where_there_is_one(tmp_path: Path, try_import: Callable):
-    """Rows of one moment keep the order of the file."""
     folder = table(
         tmp_path / "in",
         ("a", "user", "fourth", "10"),
@@ -152,7 +151,6 @@ def test_invalid_time_rejects_one_row(moment: str, options: dict, hint: str, tmp
 def test_missing_column_is_an_error_that_lists_the_columns(
     option: str, name: str, tmp_path: Path, try_import: Callable
 ):
-    """Nothing is guessed: whoever has the log knows what its columns are."""
     if name == "log.csv":
         folder = table(tmp_path / "in", ("a", "user", "Hi", "1"))
     else:
@@ -187,7 +185,6 @@ def test_short_rows_lack_their_last_cells_and_long_rows_are_rejected(tmp_path: P
 
 @pytest.mark.parametrize("name", ["log.txt", "log", "LOG.CSV", "export.2024.log", "a.tsv.csv"])
 def test_file_of_any_name_reads_as_csv(name: str, tmp_path: Path, try_import: Callable):
-    """Whoever names the file itself may call it what they like; the last known ending decides."""
     folder = table(tmp_path / "in", ("a", "user", "Hi", ""), name=name)
     assert [utterances(it) for it in try_import("table", folder / name).dialogues] == [[("user", "Hi")]]
 
@@ -234,7 +231,6 @@ def test_map_of_speakers_goes_before_role_words_and_a_star_after_them(tmp_path: 
 
 
 def test_names_without_a_role_are_numbered_by_conversation_and_counted(tmp_path: Path, try_import: Callable):
-    """That somebody's names were not understood should not go unnoticed: the facts tell how many turns it was."""
     rows = [
         ("a", "Ann", "1", ""),
         ("a", "Bob", "2", ""),
@@ -251,7 +247,6 @@ def test_names_without_a_role_are_numbered_by_conversation_and_counted(tmp_path:
 
 
 def test_numbers_in_the_speaker_map_are_not_reused(tmp_path: Path, try_import: Callable):
-    """Two people never become one."""
     rows = [("a", "Ann", "1", ""), ("a", "Bob", "2", ""), ("a", "Cid", "3", "")]
     (dialogue,) = try_import("table", table(tmp_path / "in", *rows), speakers={"bob": "speaker_1"}).dialogues
     assert [who for who, _ in utterances(dialogue)] == ["speaker_2", "speaker_1", "speaker_3"]
@@ -418,7 +413,6 @@ def _dialogues(draw: st.DrawFn) -> Dialogue:
 
 @given(dialogues=st.lists(_dialogues(), min_size=1, max_size=4, unique_by=lambda it: it.id))
 def test_written_dialogues_round_trip(dialogues: list[Dialogue], tmp_path_factory: pytest.TempPathFactory):
-    """Any dialogues → `to_json` → import → the same dialogues, whatever odd characters they hold."""
     folder = tmp_path_factory.mktemp("jsonl")
     lines = [to_json(dialogue) for dialogue in dialogues]
     for line in lines:
@@ -446,7 +440,6 @@ def _with_slot(**changes: Any) -> dict[str, Any]:
 
 
 def _each(make: Callable[..., Any], **wrong_values: list) -> Iterator[Any]:
-    """Yield a record for each of the wrong values of each key."""
     return (make(**{key: value}) for key, values in wrong_values.items() for value in values)
 
 
@@ -482,7 +475,6 @@ REFUSED = [
 
 @pytest.mark.parametrize("record", REFUSED)
 def test_reader_rejects_what_the_schema_rejects(record: Any, tmp_path: Path, try_import: Callable):
-    """Something of it is rejected, by its line; a good dialogue beside it is kept."""
     assert not VALIDATOR.is_valid(record)
     other = {**GOOD, "id": "other"}
     outcome = try_import("jsonl", lay_out(tmp_path / "in", {"own.jsonl": jsonl_bytes(record, other)}))

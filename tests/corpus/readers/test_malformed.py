@@ -98,7 +98,6 @@ def _write_with_text(layout: Layout, folder: Path, change: Callable[[bytes], byt
 
 
 def _is_quoted(layout: Layout) -> bool:
-    """Return whether the text is a JSON string, so that another value can replace it."""
     name, text = _find_text(layout)
     return b'"' + text + b'"' in layout.files[name]
 
@@ -139,7 +138,6 @@ def test_binary_file(reader: str, tmp_path: Path, try_import: Callable):
 
 @each_format
 def test_truncated_file_keeps_complete_dialogues(reader: str, tmp_path: Path):
-    """No dialogue is invented, and where the format shows the truncation, it is listed."""
     layout = BASES[reader]
     complete = {dialogue.id: dialogue for dialogue in layout.expected}
     content = layout.content.rstrip()
@@ -379,7 +377,6 @@ WRONG_VALUES = (None, 5, 1.5, "\ud800", [], [1], {"a": 1}, 10**400)
 
 
 def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of keys and indices to every value in a JSON document."""
     yield place
     if isinstance(value, dict | list):
         for key in value if isinstance(value, dict) else range(len(value)):
@@ -451,7 +448,6 @@ def test_missing_key_anywhere_is_listed(reader: str, tmp_path: Path):
 
 @each_reader
 def test_random_damage_is_no_crash(reader: str, tmp_path: Path):
-    """Bytes replaced, inserted, repeated and deleted at random, reproducibly."""
     layout = BASES[reader]
     pieces = [b'"', b"\n", b"\t", b"\\", b"\\ud800", b"\r", b"null", b"[", b",", b"{}"]
     for seed in range(8):
@@ -474,7 +470,6 @@ def test_random_damage_is_no_crash(reader: str, tmp_path: Path):
 
 
 def _massive(**changes: Any) -> bytes:
-    """A line of MASSIVE's, something in it changed."""
     record = {"id": "9", "locale": "en-US", "partition": "train", "intent": "pets_feed", "utt": "feed cows"}
     return jsonl_bytes(record | {"annot_utt": "feed [pet : cows]"} | changes)
 
@@ -545,7 +540,6 @@ def test_personachat_line_without_a_reply_keeps_the_utterance(tmp_path: Path, tr
 
 
 def test_multiwoz_invalid_split_lists_are_listed(tmp_path: Path, try_import: Callable):
-    """The dialogues are kept; that their split is unknown is reported."""
     layout = layout_named("multiwoz data-with-lists")
     for number, broken in enumerate([b'["C.json"', b"[" * DEEP, b"\xff", b'[["C.json"]]', b"[1" + b"1" * 9000 + b"]"]):
         folder = lay_out(layout.write(tmp_path / str(number)), {"testListFile.json": broken})
@@ -568,7 +562,6 @@ def test_multiwoz_invalid_split_lists_are_listed(tmp_path: Path, try_import: Cal
 def test_slot_gated_mismatched_line_is_listed(
     reader: str, file: str, content: str, line: int, reason: str, tmp_path: Path, try_import: Callable
 ):
-    """By its line, and the other lines are kept."""
     layout = BASES[reader]
     outcome = try_import(reader, lay_out(layout.write(tmp_path / "in"), {f"data/{reader}/test/{file}": content}))
     assert [(it["file"], it["line"], it["kind"]) for it in outcome.rejected] == [

@@ -154,7 +154,6 @@ COUNTS = [
 
 @pytest.mark.parametrize(("reader", "folder", "in_files", "accepted", "rejected"), COUNTS)
 def test_counts_equal_the_files(read: Read, reader: str, folder: str, in_files: tuple, accepted: tuple, rejected: int):
-    """Every utterance is accepted, rejected or left out."""
     outcome = read(reader, folder)
     manifest, left_out = outcome.manifest, outcome.manifest["left_out"]
     assert manifest["read"] == {"dialogues": in_files[0], "utterances": in_files[1]}
@@ -224,7 +223,6 @@ CONTENTS = [
 
 @pytest.mark.parametrize(("reader", "folder", "options", "expected"), CONTENTS)
 def test_contents(read: Read, reader: str, folder: str, options: dict, expected: dict):
-    """Splits, speakers and labels are those of the corpus, and slots are where their values are."""
     summary = read(reader, folder, **options).summary
     assert {name: getattr(summary, name) for name in expected} == expected
     assert summary.misplaced == 0

@@ -73,7 +73,6 @@ def test_invalid_users_are_rejected_and_tickets_are_kept(users: Any, reason: str
 
 
 def test_private_notes_are_left_out_unless_requested(tmp_path: Path, try_import: Callable):
-    """They do not interrupt the conversation: the user never saw them."""
     folder = zendesk(
         tmp_path / "in",
         zendesk_comment(ANN, "Help!", 0),
@@ -218,7 +217,6 @@ def intercom(folder: Path, *parts: Any, **changes: Any) -> Path:
 
 
 def test_intercom_parts_that_are_messages(tmp_path: Path, try_import: Callable):
-    """A conversation may be closed with a message, and a message opens it again."""
     folder = intercom(
         tmp_path / "in",
         part("comment", "bot", "<p>A person will answer.</p>", 1),

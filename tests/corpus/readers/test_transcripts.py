@@ -11,7 +11,6 @@ from tests.helpers.reading import utterances
 
 
 def srt(*cues: str) -> bytes:
-    """Return a file with a cue per second."""
     return "\n".join(f"{n}\n00:00:{n:02},000 --> 00:00:{n + 1:02},000\n{cue}\n" for n, cue in enumerate(cues)).encode()
 
 

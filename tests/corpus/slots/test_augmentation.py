@@ -90,14 +90,6 @@ def test_slot_without_values_leaves_the_original() -> None:
     assert texts(list(augment(HOUSE[:1], EntityBook(), top=3))) == ["Turn on heater in attic."]
 
 
-@given(st.integers(0, 60), st.integers(1, 60), st.integers())
-def test_combinations_are_distinct_and_as_many_as_requested(total: int, most: int, seed: int) -> None:
-    sample = sample_combinations(total, most, random.Random(seed))
-    assert len(sample) == len(set(sample)) == min(total, most)
-    assert list(sample) == sorted(sample)
-    assert all(0 <= number < total for number in sample)
-
-
 def test_combinations_are_equally_likely() -> None:
     """All ten pairs of five are drawn about 1,000 times each: 4 standard deviations are 120."""
     generator = random.Random(5)

@@ -151,8 +151,6 @@ LAYOUTS = {"massive": "massive_1.1", "hwu64_kfold": "hwu64", "snips": "snips_slo
 
 @pytest.fixture
 def real(tmp_path: Path) -> Callable[[str, str], Path]:
-    """Imports a real corpus; skips where it is not there."""
-
     def imported(reader: str, place: str) -> Path:
         if DATA is None or not (Path(DATA) / place).is_dir():
             pytest.skip(f"TURNWISE_DATA names no folder with {place}: real data needed")

@@ -43,7 +43,6 @@ def act_type(act: str) -> str:
 
 
 def wordings(phrasing: Phrasing) -> list[str]:
-    """Return all wordings of a phrasing, with its placeholders."""
     pieces = [options or (f"{{{placeholder}}}",) for placeholder, options in phrasing.pieces]
     return ["".join(choice).casefold() for choice in itertools.product(*pieces)]
 
@@ -52,7 +51,6 @@ def wordings(phrasing: Phrasing) -> list[str]:
 
 
 def test_data_files_are_consistent() -> None:
-    """Names refer to something, every intent has enough distinct phrasings, and every placeholder can be filled."""
     world = load_world()
     words = {"do", "first", "second", "label", "label_two", "noun", "topic"}  # not slots
     values = {"value", "value_two", "old", "alternative"}  # of the current slot, whatever its type

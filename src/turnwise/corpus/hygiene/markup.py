@@ -1,7 +1,4 @@
-"""Edits that turn HTML, Markdown and the markup of chat programs into plain text.
-
-Text that only looks like markup stays: `a < b`, `List<String>`, `snake_case`, `2*3*4`, `*.txt`.
-"""
+"""Edits that turn HTML, Markdown and chat markup into plain text; `a < b`, `snake_case` and the like stay."""
 
 import html
 import re

@@ -1,8 +1,4 @@
-"""Masking of personal data: what is masked, and what replaces it.
-
-Names and street addresses have no pattern: they come from lists that the user gives, or from the user's named-entity
-recogniser.
-"""
+"""Masking of personal data; names and street addresses come from the user's lists or named-entity recogniser."""
 
 import re
 from collections import defaultdict

@@ -1,7 +1,4 @@
-"""Exports of hosted assistants: the labelled utterances of Dialogflow, Amazon Lex, LUIS and CLU.
-
-Each utterance is a dialogue of one user turn with its intent.
-"""
+"""Exports of Dialogflow, Amazon Lex, LUIS and CLU: each utterance is a dialogue of one user turn."""
 
 import re
 from collections.abc import Iterator

@@ -1,8 +1,4 @@
-"""Corpora in ConvLab's unified format (DailyDialog, DSTC2, GSIM), and GSIM in Google's own layout.
-
-Unified: `[{dialogue_id, original_id, data_split, turns: [{speaker, utterance, dialogue_act(s)}]}]`, with binary,
-categorical and non-categorical acts.
-"""
+"""Corpora in ConvLab's unified format (DailyDialog, DSTC2, GSIM), and GSIM in Google's own layout."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

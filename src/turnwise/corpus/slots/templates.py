@@ -97,11 +97,7 @@ class TemplateUse(NamedTuple):
 
 
 class TemplateTable:
-    """The distinct templates of a corpus; one that is used with several intents has an entry for each.
-
-    Utterances without slots are templates too. Memory holds no texts, only a fingerprint, a number and a count (about
-    60 bytes) of every template and intent; templates with slots are in a temporary database.
-    """
+    """The distinct templates of a corpus, by intent; those with slots are in a temporary database, not in memory."""
 
     def __init__(self) -> None:
         self.utterances = 0
@@ -165,11 +161,7 @@ def _load_template(pieces: str, names: str) -> Template:
 
 
 class EntityBook:
-    """The values of every slot of a corpus (TaDSE, appendix A); memory grows with the number of distinct values only.
-
-    Values that differ only in case or surrounding space are one value, in its most frequent form (of equally frequent
-    forms the alphabetically first). Blank values are not counted, nor are those of slots that a template leaves out.
-    """
+    """The values of every slot of a corpus (TaDSE, appendix A); case and surrounding space make no difference."""
 
     def __init__(self) -> None:
         self._forms: defaultdict[str, defaultdict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))

@@ -1,7 +1,4 @@
-"""64-bit fingerprints of texts, in memory and on disk, for finding duplicates without holding the texts.
-
-Two of a million different texts share a fingerprint with probability 3·10⁻⁸, two of 37 million with 4·10⁻⁵.
-"""
+"""64-bit fingerprints of texts: two of a million different texts share one with probability 3·10⁻⁸."""
 
 import hashlib
 from bisect import bisect_left

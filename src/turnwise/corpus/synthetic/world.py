@@ -1,8 +1,4 @@
-"""The sample world, read from its YAML files: slot types, intents with their phrasings, and the phrases of the system.
-
-A phrasing is compiled once into pieces: "(a|b)" is a choice and "{name}" a placeholder of a value. `LineBuilder` turns
-phrasings into text with slots at exact offsets and the noise of typing.
-"""
+"""The sample world, read from its YAML files, with phrasings of choices "(a|b)" and placeholders "{name}"."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Finders of personal data in texts.
-
-Each kind has a finder: patterns, checked by what the format itself offers (check digits, numbering plans, valid
-ranges) and, where that is not enough, by the words around a match.
-"""
+"""Finders of personal data in texts: patterns, checked by what each format offers and by the words around."""
 
 import re
 from collections.abc import Mapping

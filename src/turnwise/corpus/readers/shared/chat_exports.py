@@ -1,7 +1,4 @@
-"""Exports of chat tools: reading their files, and splitting chats into dialogues.
-
-A chat runs for months, with one conversation after another. A *session* is a part of it without a long pause.
-"""
+"""Exports of chat tools, whose chats are split into sessions: parts without a long pause."""
 
 import re
 from collections.abc import Callable, Iterator

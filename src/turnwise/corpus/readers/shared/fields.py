@@ -103,11 +103,7 @@ _BASIC_DATE = re.compile(r"(?:19|20)\d{6}")  # a day without hyphens, such as 20
 
 
 def parse_time(value: Any, formats: Sequence[str] = ()) -> float:
-    """Return seconds since 1970; times without a zone count as UTC, which keeps the order within a conversation.
-
-    Accepts numbers (in seconds, or smaller units if they are too large), dates of Python, and texts: in one of
-    `formats` (of strptime), in ISO 8601, or a number. The message of the ValueError for others says what to do.
-    """
+    """Return seconds since 1970 for a number, a date or a text in one of the formats or ISO 8601, by default in UTC."""
     if isinstance(value, datetime):
         return _seconds(value)
     if isinstance(value, date):

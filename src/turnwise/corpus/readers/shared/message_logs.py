@@ -51,10 +51,7 @@ def build_dialogue(
     mapper: SpeakerMapper | None = None,
     conversation: str = "",
 ) -> Dialogues:
-    """Yield the dialogue of messages in order, or its parts; None is the place of one that is not known.
-
-    Without a `mapper` the names of speakers are speakers. `conversation` is what shares messages with other dialogues.
-    """
+    """Yield the dialogue of messages in order, or its parts; None is the place of an unknown message."""
     first = next((message for message in messages if message is not None), None)
     if first is None:
         return
