@@ -96,7 +96,6 @@ def test_convokit_round_trip(tmp_path: Path):
 
 
 def test_convokit_files(tmp_path: Path):
-    """The five files of ConvoKit's format, with the keys that its loader requires."""
     export_dialogues([*CHATS, PEERS], tmp_path / "corpus", "convokit")
     folder = tmp_path / "corpus"
     assert {path.name for path in folder.iterdir()} == {
@@ -314,7 +313,6 @@ def test_export_command_reports_and_selects_splits(tmp_path: Path):
 
 
 def test_examples_of_a_classifier_are_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With the changes in its journal, and without loading its encoder."""
     from tests.helpers.bag_of_words import BagOfWords
     from tests.helpers.intent_examples import OUTSIDE, pairs
     from turnwise.assist.intents.classifier import IntentClassifier

@@ -35,7 +35,6 @@ def covers(match: Match, text: str, value: str) -> bool:
 
 
 def count(part: int, by_region: bool) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """Count what is found, missed and found in vain, by kind."""
     found, missed, wrong = Counter[str](), Counter[str](), Counter[str]()
     maskers: dict[str | None, Masker] = {}
     for row in rows(part):

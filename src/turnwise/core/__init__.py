@@ -1,4 +1,1 @@
-"""What every package shares: dialogues, model interfaces, errors, files, journals, progress, HTML pages and charts.
-
-Imports no other package of turnwise.
-"""
+"""What every package shares: dialogues, errors, files, progress, pages, charts; imports no other part of turnwise."""

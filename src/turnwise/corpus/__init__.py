@@ -1,4 +1,1 @@
-"""Conversations: readers, import, the store, hygiene, statistics, slots and the synthetic sample.
-
-May import `core`.
-"""
+"""Conversations: readers, import, the store, hygiene, statistics, slots and the synthetic sample; imports `core`."""

@@ -40,14 +40,7 @@ _DAMAGED_ARCHIVE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError,
 
 
 def fetch(downloads: Sequence[Download], destination: Path, progress: Progress = silent) -> list[Path]:
-    """Fetch files into a folder, unpack archives there, and return the path of each file.
-
-    A complete file with the right checksum is not fetched again; one without a known checksum (copied there manually)
-    is accepted as it is. If two archives contain a file of the same name, the later one wins.
-
-    Raises:
-        CorpusError: if a file cannot be fetched, verified or unpacked. What has arrived is kept: the same call resumes.
-    """
+    """Fetch files into a folder, unpack archives there, return their paths; after an error, the same call resumes."""
     reserved = {SUMS, _LOCK, *(download.file_name + suffix for download in downloads for suffix in ("", *OWN_SUFFIXES))}
     headers = {"User-Agent": "turnwise", "Accept-Encoding": "identity"}
     try:

@@ -3,9 +3,6 @@
 A filter answers "was this text in the training data?" without holding the texts: never wrong for a text that was, and
 wrong with probability 7·10⁻⁵ for one that was not. Texts that differ in case, punctuation or white space only count as
 equal. Whoever has a filter can test whether a text that they know was in the training data, so it can be left out.
-
-Published models have no filters but may state in words what they were trained on; models that start from them keep
-these statements.
 """
 
 import hashlib

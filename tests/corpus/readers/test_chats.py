@@ -183,7 +183,6 @@ def test_slack_zip_reads_like_its_folder(tmp_path: Path, try_import: Callable):
 
 
 def test_slack_one_channel(tmp_path: Path, try_import: Callable):
-    """A folder, a file, or a zip file with the days of one channel; without the list of users."""
     folder = slack_export(tmp_path / "in", slack("Hi")) / "general"
     ids = ["general/2024-01-05T10:03:00"]
     assert list(texts(try_import("slack", folder))) == ids
@@ -364,7 +363,6 @@ def discord_file(*messages: Any, identity: str = "41", kind: str = "GuildTextCha
 
 
 def test_discord_parts_of_a_channel_are_put_together(tmp_path: Path, try_import: Callable):
-    """Large channels are exported in several files; an empty channel is no fault."""
     files = {
         "c [part 2].json": discord_file(discord("Second", "2", MINUTE)),
         "c.json": discord_file(discord("First", "1")),

@@ -44,7 +44,6 @@ def test_layout_is_read_as_expected(layout: Layout, imported: Callable):
 
 @pytest.mark.parametrize("layout", [it for it in LAYOUTS if len(it.files) == 1], ids=lambda layout: layout.name)
 def test_file_reads_like_its_folder(layout: Layout, tmp_path: Path):
-    """Only ids that contain the path under the folder may differ."""
     dialogues, _, _ = read_directly(layout.reader, layout.write(tmp_path) / layout.main, **layout.options)
     assert [dialogue.turns for dialogue in dialogues] == [dialogue.turns for dialogue in layout.expected]
 

@@ -63,7 +63,6 @@ def test_rows_are_sorted_by_time_where_there_is_one(tmp_path: Path, try_import: 
 
 
 def test_conversation_may_be_spread_over_files(tmp_path: Path, try_import: Callable):
-    """Daily logs split conversations; a rejection names its file."""
     folder = table(tmp_path / "in", ("a", "user", "Late already", "1"), name="monday.csv")
     table(folder, ("a", "agent", "Good morning", "2"), ("a", "user", "", "3"), name="tuesday.tsv", delimiter="\t")
     (folder / "wednesday.csv.gz").write_bytes(gzip.compress(csv_bytes(COLUMNS, ("a", "user", "Bye", "0"))))
@@ -162,7 +161,6 @@ def test_missing_column_is_an_error_that_lists_the_columns(
 
 
 def test_quoted_cells_may_hold_line_ends_and_delimiters(tmp_path: Path, try_import: Callable):
-    """As e-mails in a spreadsheet do; the lines that rejections tell are those of the file."""
     mail = b'"Dear all,\r\n\r\nit says ""no"", twice.\r\nAnn"'
     content = b"conversation,speaker,text\r\na,user," + mail + b'\r\na,,lost\r\na,bot,"x\ty;z"\r\n'
     outcome = try_import("table", lay_out(tmp_path / "in", {"mail.csv": content}))

@@ -79,7 +79,6 @@ MESSAGES_WITH_IDS = {"slack", "teams", "discord", "telegram"}
 
 
 def _find_text(layout: Layout) -> tuple[str, bytes]:
-    """Return a file and a text that it contains literally, in the main file if possible."""
     encoding = READERS[layout.reader].encoding.replace(DETECT, "utf-8")
     for name in sorted(layout.files, key=lambda name: name != layout.main):
         for dialogue in layout.expected:
@@ -363,7 +362,6 @@ def test_dstc2_acts_must_be_a_list(tmp_path: Path, try_import: Callable):
 
 
 def test_nli_missing_texts_are_rejected(tmp_path: Path, try_import: Callable):
-    """A short row has no text, not the text 'None'."""
     content = csv_bytes(("sent0", "sent1", "hard_neg"), ("Ann bakes", "Someone bakes", "Ann swims"), ("Bob sings",))
     outcome = try_import("nli", lay_out(tmp_path / "in", {"nli.csv": content}), form="triplets")
     assert [turn.text for dialogue in outcome.dialogues for turn in dialogue.turns if turn.text == "None"] == []
@@ -392,7 +390,6 @@ def _replace_at(value: Any, place: tuple[Any, ...], new: Any) -> Any:
 
 
 def _parse(layout: Layout) -> Any:
-    """Return the main file's document, or the list of its lines' documents."""
     text = layout.content.decode()
     return json.loads(text) if KINDS[layout.reader] == "json" else [json.loads(line) for line in text.splitlines()]
 

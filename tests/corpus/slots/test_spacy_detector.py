@@ -13,7 +13,6 @@ from turnwise.corpus.slots.detectors import SpacyDetector, detector_from_json
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a pipeline that knows two cities and a company."""
     spacy = pytest.importorskip("spacy", reason="spaCy is not installed (turnwise[ner])")
     pipeline = spacy.blank("en")
     pipeline.add_pipe("sentencizer")

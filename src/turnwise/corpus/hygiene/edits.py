@@ -89,11 +89,7 @@ def replace_turns(dialogue: Dialogue, turns: Sequence[Turn], changes: Counter[st
 
 
 def apply_hole_policy(dialogue: Dialogue, holes: Collection[int], policy: HolePolicy) -> list[Dialogue]:
-    """Return what remains of a dialogue: itself, its parts, or nothing.
-
-    The first part keeps the id, others get `#2`, `#3`, … after it. Holes before the first or after the last turn do
-    not split a dialogue.
-    """
+    """Return what remains of a dialogue: itself, its parts, or nothing; holes at its ends do not split it."""
     if not holes or policy == "keep":
         return [dialogue]
     if policy == "drop-dialogue":

@@ -147,12 +147,10 @@ def _drop_exact_duplicates() -> Clean:
 
 
 class _NearDuplicates:
-    """Keeps the first of dialogues that share most of their wording.
+    """Keeps the first of dialogues with a high Jaccard similarity of their lower-cased three-word shingles.
 
-    Dialogues are compared by the Jaccard similarity of their lower-cased three-word shingles, estimated from 128
-    minimum hashes (standard error at most 0.045). Candidates come from 32 bands of 4 hashes, which miss two dialogues
-    with a similarity of 0.8 with probability 10⁻⁷. The signatures are in a temporary SQLite database, about 1.4
-    kilobytes per dialogue, so memory stays constant.
+    It is estimated from 128 minimum hashes (standard error at most 0.045). Candidates come from 32 bands of 4 hashes,
+    which miss a similarity of 0.8 with probability 10⁻⁷. A temporary SQLite database holds the signatures.
     """
 
     _HASHES, _BANDS = 128, 32

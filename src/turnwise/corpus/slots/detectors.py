@@ -159,11 +159,7 @@ def _count_names(book: EntityBook) -> dict[str, Counter[str]]:
 
 @dataclass(frozen=True, slots=True)
 class BuiltInDetector(Detector):
-    """Finds the values of a gazetteer, and money, dates, times, ordinals and numbers by patterns.
-
-    Of overlapping spans the longest is taken, of equally long ones the earliest, of equal ones the pattern's.
-    `learnt_from` describes the stores of the gazetteer, the other fields how it was learnt (see `Gazetteer.learn`).
-    """
+    """Finds values of a gazetteer, and money, dates, times and numbers by patterns; of overlapping ones the longest."""
 
     KIND = "built-in"
 

@@ -1,9 +1,4 @@
-"""What a reader works with: the files of a corpus, read by format.
-
-A reader knows one file layout. It takes records from a `CorpusSource` and fills in a `DialogueBuilder` for each
-dialogue. Whatever is wrong in the source (a truncated file, a missing key, an empty turn) becomes a `Rejection` with
-file, line and reason; it never stops the import.
-"""
+"""What a reader works with: the files of a corpus, read by format; whatever is wrong becomes a `Rejection`."""
 
 import csv
 import gzip
@@ -186,11 +181,7 @@ class CorpusSource(ImportLog):
     def json_members(
         self, path: Path, opened: Sequence[str] = (), openings: str = "[{"
     ) -> Iterator[tuple[int, tuple[str, Any]]]:
-        """Yield the entries (key, value) of a file that is one JSON object, or the elements of an array with key ''.
-
-        The members of a value under one of the keys `opened` are yielded instead of it: so the large arrays of an
-        export are decoded one element at a time.
-        """
+        """Yield the entries (key, value; '' in arrays) of a JSON file; of values under the keys `opened` theirs."""
         text = self.read_text(path)
         try:
             for line, key, value in () if text is None else iterate_json(text, openings, opened):

@@ -107,11 +107,7 @@ def _quote(value: object, length: int) -> str:
 
 
 class DialogueBuilder:
-    """A dialogue under construction.
-
-    Fill it in a `with` block: a missing key or a wrong type there rejects this dialogue and no other. Afterwards
-    `result()` yields the dialogue, or nothing if it was rejected.
-    """
+    """A dialogue, filled in a `with` block, in which errors reject it alone; then `result()` yields it or nothing."""
 
     def __init__(self, log: ImportLog, path: Path, line: int | None, split: str | None):
         self._log = log

@@ -144,7 +144,12 @@ def _slots(slots: pa.ListArray, texts: list[str]) -> Iterator[Slot]:
     names = _decode(slots.values.field("name"))
     starts, ends = (slots.values.field(name).to_pylist() for name in ("start", "end"))
     for name, turn, start, end in zip(names, slots.value_parent_indices().to_pylist(), starts, ends, strict=True):
-        yield _make_slot(name, texts[turn][start:end], start, end)
+        slot = object.__new__(Slot)
+        _set_name(slot, name)
+        _set_value(slot, texts[turn][start:end])
+        _set_start(slot, start)
+        _set_end(slot, end)
+        yield slot
 
 
 def _make_turn(
@@ -157,12 +162,3 @@ def _make_turn(
     _set_acts(turn, acts)
     _set_slots(turn, slots)
     return turn
-
-
-def _make_slot(name: str | None, value: str, start: int, end: int) -> Slot:
-    slot = object.__new__(Slot)
-    _set_name(slot, name)
-    _set_value(slot, value)
-    _set_start(slot, start)
-    _set_end(slot, end)
-    return slot
