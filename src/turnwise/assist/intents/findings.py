@@ -65,7 +65,7 @@ class Confusion:
 
 @dataclass(frozen=True, slots=True)
 class LabelIssue:
-    """A text that is likely mislabelled: `proposed` is more probable than its label."""
+    """A text that is likely mislabelled: `proposed` is its most probable candidate (`find_confident_mistakes`)."""
 
     row: int  # its index in the input
     text: str
