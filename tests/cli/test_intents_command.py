@@ -104,7 +104,7 @@ def test_fitting_again_replaces_the_classifier(table, tmp_path, run):
 def test_errors_are_one_line(table, tmp_path, run):
     out = tmp_path / "intents"
     for arguments, message in (
-        (("fit", tmp_path / "nowhere.csv", "--out", out), "cannot be read: No such file"),
+        (("fit", tmp_path / "nowhere.csv", "--out", out), "cannot be read: there is no such file"),
         (("fit", table, "--out", out, "--text", "message"), "no column 'message'; it has 'text', 'intent', 'remark'"),
         (("fit", table, "--out", tmp_path), "is not an intent classifier"),
         (("predict", tmp_path, "hello"), "holds no intent classifier"),

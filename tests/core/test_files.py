@@ -1,10 +1,12 @@
 """Atomic replacement of files and folders."""
 
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from turnwise.core.files import replacing
+from turnwise.core.files import replacing, write_atomic
 
 
 def names(folder: Path) -> list[str]:
@@ -15,7 +17,9 @@ def names(folder: Path) -> list[str]:
 def test_a_file_has_its_old_contents_until_the_block_ends(tmp_path: Path, durable: bool) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    (tmp_path / ".writing-file").write_text("left by a killed process")
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    (tmp_path / f".writing-file-{killed.pid}-1").write_text("left by a killed process")
     with replacing(path, durable=durable) as part:
         part.write_text("new")
         assert path.read_text() == "old"
@@ -41,4 +45,15 @@ def test_after_an_error_the_old_contents_stay(tmp_path: Path) -> None:
         part.write_text("half")
         raise ZeroDivisionError
     assert path.read_text() == "old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_several_writers_of_a_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with replacing(path) as first:
+        first.write_text("first")
+        with ThreadPoolExecutor(1) as other:
+            other.submit(write_atomic, path, "second").result()
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
     assert names(tmp_path) == ["file"]

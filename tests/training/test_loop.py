@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
 
 import turnwise
 from tests.helpers import HANG_SECONDS
@@ -407,6 +409,7 @@ def test_folders_with_other_content_are_rejected(tmp_path: Path) -> None:
         train(recipe(), corpus(), tmp_path / "run")
     with pytest.raises(TrainingError, match="differs from the given recipe"):
         train(recipe("dse", "seed=2"), corpus(), tmp_path / "run", resume=True)
+    train(recipe("dse", "workers=3", "log_every=5"), corpus(), tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -489,6 +492,15 @@ def test_dse_learns(tmp_path: Path) -> None:
     train(recipe("dse", *changes), corpus(), tmp_path / "run", cache=folder() / "cache")
     losses = [line["loss"] for line in read_metrics(tmp_path / "run")]
     assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])
+
+
+def test_mpnet_is_trained_and_saved(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    start = tiny_folder("mpnet")
+    trained = train(recipe("dse", f"backbone={start}"), corpus(), tmp_path / "run")
+    reference = SentenceTransformer(str(tmp_path / "run"), device="cpu")
+    texts = ["where is my parcel ?", "thank you"]
+    assert np.allclose(trained.encode(texts), reference.encode(texts), atol=1e-6)
+    assert not np.allclose(trained.encode(texts), Encoder.load(start, device="cpu").encode(texts), atol=1e-3)
 
 
 def test_the_probe_is_evaluated_and_the_best_model_kept(tmp_path: Path) -> None:

@@ -50,6 +50,9 @@ def test_yaml_round_trip(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         (["colour=red"], "neither the recipe nor its objectives"),
+        (["batch_size=true"], "batch_size must be a number, got True"),
+        (["epochs=false"], "epochs must be a number, got False"),
+        (["pooling=first-last"], "pooling must be 'mean', 'cls', 'cls-mlp' or 'max', got 'first-last'"),
         (["batch_size=many"], r"batch_size must be a whole number, got 'many' \(--set batch_size=many\)"),
         (["batch_size=1"], "batch_size must be 2 or more, got 1"),
         (["steps=-3"], "steps must be 1 or more, got -3"),
@@ -90,6 +93,9 @@ def test_unknown_recipes_and_invalid_files_are_rejected(tmp_path: Path) -> None:
         from_tree({"epochs": 1})
     with pytest.raises(RecipeError, match=r"epoch is unknown\. Did you mean epochs\? The keys are objectives"):
         from_tree({"objectives": {"dse": {}}, "epoch": 1})
+    for tree in ({"objectives": {"dse": {}}, 1: 2}, {"objectives": {"dse": {1: 2}}}):
+        with pytest.raises(RecipeError, match=r"^1 is unknown|has the key 1, which is not a text"):
+            from_tree(tree)
     assert set(Recipe({"dse": {}}).entries) == {"dse"}
 
 

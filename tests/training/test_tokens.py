@@ -1,5 +1,6 @@
 """Texts are tokenised and examples extracted once, also by runs at the same time."""
 
+import subprocess
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -191,7 +192,9 @@ def test_texts_are_distinguished_as_in_corpus_statistics(tmp_path: Path) -> None
 def test_unfinished_data_of_a_killed_run_are_overwritten(tmp_path: Path) -> None:
     whole = tokenise_corpus(TrainingCorpus(corpus(), tmp_path / "whole"), tokenizer())
     place = next((tmp_path / "whole").glob("texts-*"))
-    unfinished = tmp_path / "cut" / f".writing-{place.name}"
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    unfinished = tmp_path / "cut" / f".writing-{place.name}-{killed.pid}-1"
     unfinished.mkdir(parents=True)
     (unfinished / "tokens.bin").write_bytes(b"half")
     (unfinished / "other").write_bytes(b"")

@@ -1,6 +1,7 @@
 """Files: hashes, durable and atomic writes, JSON, CSV, YAML and safetensors, and items on disk for a second pass."""
 
 import csv
+import glob
 import hashlib
 import io
 import json
@@ -8,6 +9,7 @@ import os
 import pickle
 import shutil
 import stat
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -35,21 +37,42 @@ def sync_to_disk(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """Yield a temporary path whose file or folder takes the place of `path` at the end, on disk if `durable`."""
-    part = path.with_name(f".writing-{path.name}")
-    _remove(part)  # left by a killed process
+    """Yield a temporary path whose file or folder takes the place of `path` at the end, on disk if `durable`.
+
+    If several write the same path at once, the last one wins. A folder is moved to `.replaced-NAME` for a moment.
+    """
+    for leftover in path.parent.glob(f".writing-{glob.escape(path.name)}-*-*"):
+        process = leftover.name.rsplit("-", 2)[1]
+        if process.isdecimal() and not _is_running(int(process)):
+            _remove(leftover)
+    part = path.with_name(f".writing-{path.name}-{os.getpid()}-{threading.get_ident()}")
     try:
         yield part
         if durable:
             for written in (*part.rglob("*"), part):
                 sync_to_disk(written)
         if path.is_dir():
-            shutil.rmtree(path)
-        part.replace(path)
+            replaced = path.with_name(f".replaced-{path.name}")
+            _remove(replaced)
+            path.rename(replaced)
+            part.rename(path)
+            _remove(replaced)
+        else:
+            part.replace(path)
     finally:
         _remove(part)
     if durable:
         sync_to_disk(path.parent)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it belongs to another user
+        pass
+    return True
 
 
 def _remove(path: Path) -> None:

@@ -1,21 +1,32 @@
 """Types with limits for settings that people write, and readable messages for what pydantic finds wrong with them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from turnwise.core.errors import RecipeError, did_you_mean
 
 STRICT = ConfigDict(extra="forbid")  # of classes whose keys are fixed
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(ge=0, le=1)]  # a proportion, 0 and 1 included
-Rate = Annotated[float, Field(ge=0, lt=1)]  # a proportion below 1, such as a dropout rate
-PositiveInt = Annotated[int, Field(ge=1)]
-NonNegativeInt = Annotated[int, Field(ge=0)]
+
+def refuse_truth_value(value: Any) -> Any:
+    """Refuse true and false, which pydantic would read as 1 and 0."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("number_type", "must be a number")
+    return value
+
+
+Number = Annotated[float, BeforeValidator(refuse_truth_value)]
+Integer = Annotated[int, BeforeValidator(refuse_truth_value)]
+Positive = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[Number, Field(ge=0, le=1)]  # a proportion, 0 and 1 included
+Rate = Annotated[Number, Field(ge=0, lt=1)]  # a proportion below 1, such as a dropout rate
+PositiveInt = Annotated[Integer, Field(ge=1)]
+NonNegativeInt = Annotated[Integer, Field(ge=0)]
 
 #: Messages by the kinds of pydantic's errors, with fields of their context.
 _MESSAGES = {
@@ -31,7 +42,6 @@ _MESSAGES = {
     "string_type": "must be a text",
     "tuple_type": "must be a list",
     "dict_type": "must consist of keys and values",
-    "missing": "is missing",
 }
 
 
@@ -48,31 +58,41 @@ class InvalidKeyError(RecipeError):
         return InvalidKeyError(f"{parent}.{self.key}" if self.key else parent, self.message)
 
 
+def check_keys(tree: Iterable[Any], known: Sequence[str]) -> None:
+    """Raise `InvalidKeyError` for the first key that is not among the known ones."""
+    for key in tree:
+        if key not in known:
+            suggestion = did_you_mean(str(key), known)
+            raise InvalidKeyError(str(key), f"is unknown.{suggestion} The keys are {', '.join(known)}")
+
+
 @contextmanager
-def explaining_errors(known: Iterable[str]) -> Iterator[None]:
-    """Raise `InvalidKeyError` for the first thing that pydantic finds wrong; `known` are the keys that there are."""
+def explaining_errors() -> Iterator[None]:
+    """Raise `InvalidKeyError` for the first thing that pydantic finds wrong."""
     try:
         yield
     except ValidationError as error:
-        raise _explain(error, list(known)) from None
+        raise _explain(error) from None
 
 
 def validate(key: str, kind: Any, value: Any) -> Any:
     """Return the value of a key as a type; raise `InvalidKeyError` if it has another one."""
     try:
-        with explaining_errors(()):
+        with explaining_errors():
             return TypeAdapter(kind).validate_python(value)
     except InvalidKeyError as error:
         raise error.under(key) from None
 
 
-def _explain(error: ValidationError, known: list[str]) -> InvalidKeyError:
+def _explain(error: ValidationError) -> InvalidKeyError:
     errors = error.errors(include_url=False)
     first = errors[0]
     place = first["loc"][:1]
     key = "".join(map(str, place))
-    if first["type"] == "unexpected_keyword_argument":
-        return InvalidKeyError(key, f"is unknown.{did_you_mean(key, known)} The keys are {', '.join(known)}")
+    if first["loc"][-1:] == ("[key]",):
+        return InvalidKeyError(key, f"has the key {first['input']!r}, which is not a text")
+    if first["type"] == "missing":
+        return InvalidKeyError(key, "is missing")
     if first["type"] == "value_error":
         return InvalidKeyError(key, str(first["ctx"]["error"]))
     alternatives = [each for each in errors if each["loc"][:1] == place]  # of a union

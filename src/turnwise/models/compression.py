@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 
 from turnwise.core.dialogue import USER, Slot, Turn
 from turnwise.core.errors import ModelError
-from turnwise.core.files import read_json, write_atomic, write_tensors
+from turnwise.core.files import read_json, replacing, write_tensors
 from turnwise.core.types import SupportsEncode, Vectors, normalise_vectors
 from turnwise.corpus.slots.detectors import Detector, detector_from_json
 from turnwise.corpus.slots.templates import template_text
@@ -127,18 +127,20 @@ class Compression(nn.Module):
         with torch.inference_mode():
             return np.asarray(_project(torch.from_numpy(templates).to(self.vectors.device), self.layer).cpu())
 
-    def describe(self, *settings: Any) -> str:
-        """Return a hash of the templates of inputs and of settings, for fingerprints."""
+    def digest(self, *settings: Any) -> str:
+        """Return a hash of the stored templates, the layer, the detector and some settings, for fingerprints."""
         return digest_model(self, json.dumps([self.detector, *settings], sort_keys=True))
 
     def save(self, folder: Path) -> None:
-        """Write it to a folder of its own."""
-        folder.mkdir(parents=True, exist_ok=True)
-        write_tensors(folder / _TENSORS_FILE, {name: value.contiguous() for name, value in self.state_dict().items()})
+        """Write it to a folder of its own, which replaces an existing one."""
+        tensors = {name: value.contiguous() for name, value in self.state_dict().items()}
         settings: dict[str, Any] = {"template_weight": self.template_weight, "source": self.source}
         settings |= {"layer": self.layer is not None, "detector": self.detector, "encoder": self._encoder_weights}
         settings["templates"] = self.templates
-        write_atomic(folder / _SETTINGS_FILE, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
+        with replacing(folder) as part:
+            part.mkdir()
+            write_tensors(part / _TENSORS_FILE, tensors)
+            (part / _SETTINGS_FILE).write_text(json.dumps(settings, indent=1, ensure_ascii=False), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -188,7 +190,7 @@ class TemplateEncoder:
     @property
     def description(self) -> str:
         """All that determines the vectors, for fingerprints."""
-        return encoder_fingerprint(self._encoder) + self._compression.describe(self._source)
+        return encoder_fingerprint(self._encoder) + self._compression.digest(self._source)
 
     def encode(
         self,
@@ -238,7 +240,7 @@ class CompressedEncoder(SupportsEncode):
 
     @property
     def _description(self) -> str:
-        return self.compression.describe(self.compression.source, self.compression.template_weight)
+        return self.compression.digest(self.compression.source, self.compression.template_weight)
 
     def identify(self, max_length: int | None = None) -> EncoderId:
         """Return what identifies its vectors in an index; see `Encoder.identify`."""

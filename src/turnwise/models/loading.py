@@ -68,7 +68,10 @@ def load_model(
             return wrap_model(import_object(name), name)
         except ImportError as error:
             raise ModelError(str(error)) from None
-    return load_folder(locate_model(name), name, pooling, compressed, precision, runtime)
+    model = load_folder(locate_model(name), name, pooling, compressed, precision, runtime)
+    if isinstance(model.encoder, Encoder):
+        model.encoder.name = name  # instead of its folder, so that indexes say what to load
+    return model
 
 
 def load_folder(

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
-from turnwise.core.validation import Fraction, NonNegative, Positive
+from turnwise.core.validation import Fraction, Integer, NonNegative, Positive
 from turnwise.objectives.losses import prototype_nt_xent, supervised_contrastive
 from turnwise.objectives.objective import (
     Batch,
@@ -37,7 +37,7 @@ class Labelled(PooledObjective):
     prototype_weight: NonNegative = 1.0  # of the loss of assigning utterances to prototypes
     contrastive_weight: NonNegative = 0.0  # of the supervised contrastive loss
     #: Of each intent in a batch; half of them make the prototype to which the others are assigned.
-    utterances: Annotated[int, Field(ge=2)] = 4
+    utterances: Annotated[Integer, Field(ge=2)] = 4
     same_domain: Fraction = 0.5  # fraction of a batch's intents that are drawn domain by domain
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,7 +27,6 @@ from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.inputs import Composer, RerankerTask, TurnStyle
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, span_indices
 from turnwise.models.backbone.stream import TokenStream
-from turnwise.models.compression import Compression
 from turnwise.models.encoder import Encoder
 
 #: Consecutive turns of a dialogue [first, last).
@@ -330,9 +330,8 @@ class Objective(ABC):
         """Create the layers that exist in training only, except those that are saved with the model."""
         return nn.Identity()
 
-    def compression(self, encoder: Encoder, heads: nn.Module, corpus: Corpus) -> Compression | None:
-        """Return what is saved with the model for semantic compression, if it learns that."""
-        return None
+    def save_extras(self, folder: Path, encoder: Encoder, heads: nn.Module, corpus: Corpus) -> None:  # noqa: B027
+        """Write what it adds to the folder of the trained model, if anything."""
 
     @abstractmethod
     def prepare(self, batch: Batch) -> PreparedBatch:

@@ -14,7 +14,7 @@ from torch.nn.functional import embedding
 
 from turnwise.core.dialogue import WRONG_RESPONSE, Dialogue
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.validation import NonNegative, NonNegativeInt
+from turnwise.core.validation import Integer, NonNegative, NonNegativeInt, Number
 from turnwise.models.backbone.inputs import END_OF_TURN
 from turnwise.models.backbone.language_head import LanguageHead, word_embeddings
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens
@@ -54,10 +54,10 @@ class PostTraining(TokenObjective):
     times the loss of classifying every token as replaced or not, the mean over all tokens, is added.
     """
 
-    mask_fraction: Annotated[float, Field(gt=0, le=1)] = 0.15  # fraction of the tokens to be masked
+    mask_fraction: Annotated[Number, Field(gt=0, le=1)] = 0.15  # fraction of the tokens to be masked
     max_masked: NonNegativeInt = 0  # masked tokens of one pair; 0: no limit
     #: Tokens of a pair; the first part loses its oldest tokens, the second its last.
-    length: Annotated[int, Field(ge=8)] = 512
+    length: Annotated[Integer, Field(ge=8)] = 512
     #: An example is a 'place' where a dialogue can be split, or a 'dialogue', which is split at random each time.
     unit: Literal["place", "dialogue"] = "place"
     #: 0: no next-sentence prediction; the second part always belongs to the first.

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from turnwise.core.validation import InvalidKeyError, explaining_errors
+from turnwise.core.validation import InvalidKeyError, check_keys, explaining_errors
 from turnwise.objectives.anchor import Anchor
 from turnwise.objectives.dialoguecse import DialogueCSE, Siamese
 from turnwise.objectives.dse import DSE
@@ -43,16 +43,16 @@ OBJECTIVES: dict[str, type[Any]] = {
 }
 
 
-def options_of(name: str) -> set[str]:
+def options_of(name: str) -> tuple[str, ...]:
     """Return the names of an objective's options."""
     if name not in OBJECTIVES:
         raise InvalidKeyError("", f"has no objective {name!r}: choose from {', '.join(OBJECTIVES)}")
-    return {field.name for field in fields(OBJECTIVES[name])}
+    return tuple(field.name for field in fields(OBJECTIVES[name]))
 
 
 def make_objective(name: str, options: Mapping[str, Any]) -> Objective:
     """Create an objective with checked options; lists of a YAML file become tuples."""
-    known = options_of(name)
-    with explaining_errors(known):
+    check_keys(options, options_of(name))
+    with explaining_errors():
         objective: Objective = TypeAdapter(OBJECTIVES[name]).validate_python(dict(options))
     return objective

@@ -13,6 +13,7 @@ Templates may go through a layer first, t′ = M_A t, which is saved with the mo
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ from turnwise.core.validation import NonNegative, NonNegativeInt, Positive
 from turnwise.corpus.slots.templates import SLOT, non_overlapping_slots, require_named_splits, template_text
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.models.backbone.ragged import RaggedTokens
+from turnwise.models.backbone.source import COMPRESSION
 from turnwise.models.backbone.stream import PoolerLayer
 from turnwise.models.compression import Compression
 from turnwise.models.encoder import Encoder
@@ -89,11 +91,12 @@ class TaDSE(PooledObjective):
         """Create M_A, if it is used."""
         return PoolerLayer(hidden) if self.template_layer else nn.Identity()
 
-    def compression(self, encoder: Encoder, heads: nn.Module, corpus: Corpus) -> Compression:
-        """Return the semantic compression towards the templates of the examples."""
+    def save_extras(self, folder: Path, encoder: Encoder, heads: nn.Module, corpus: Corpus) -> None:
+        """Write the semantic compression towards the templates of the examples."""
         turns = (dialogue.turns[first] for dialogue in corpus for ((first, _),), _ in self.examples(dialogue))
         templates = dict.fromkeys(template_text(turn) or turn.text for turn in turns)
-        return Compression.of(encoder, list(templates), heads if isinstance(heads, PoolerLayer) else None)
+        layer = heads if isinstance(heads, PoolerLayer) else None
+        Compression.of(encoder, list(templates), layer).save(folder / COMPRESSION)
 
     @property
     def _views(self) -> tuple[str, ...]:

@@ -184,7 +184,7 @@ class ResponseSelection(RerankerObjective):
 class UtteranceManipulation(RerankerObjective):
     """Base class of the three tasks on windows of utterances."""
 
-    window: int = WINDOW  # k, the number of consecutive utterances; of a shorter context, all
+    window: PositiveInt = WINDOW  # k, the number of consecutive utterances; of a shorter context, all
     with_response: bool = False  # whether the true response belongs to the context; in the paper it does not
     responses: Responses = "every"  # as in response selection: each has a context
     #: Of the loss: 'sigmoid' classifies every mark, as the paper does; 'softmax' chooses among a window's marks.

@@ -20,7 +20,6 @@ from turnwise.core.files import read_json, replacing, sha256, write_atomic, writ
 from turnwise.core.plots import write_chart
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.corpus.training_data import TrainingData
-from turnwise.models.backbone.source import COMPRESSION
 from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.metrics import model_card, plot_curves
 from turnwise.training.recipe import Recipe, load_recipe
@@ -116,9 +115,10 @@ def saved_epochs(run: Path) -> dict[int, Path]:
         raise TrainingError(f"{run} is not the folder of a run: give one that `turnwise train` wrote")
     folders = {int(folder.name): folder for folder in (run / EPOCHS).glob("*") if folder.name.isdigit()}
     if not folders:
-        raise TrainingError(
-            f"{run} has no saved epochs: train with --set checkpoint_epochs=true, which saves the model after each"
-        )
+        advice = "train with --set checkpoint_epochs=true, which saves the model after each"
+        if load_recipe(run / RECIPE).checkpoint_epochs:
+            advice = "its first epoch is not finished; resume the run"
+        raise TrainingError(f"{run} has no saved epochs: {advice}")
     return dict(sorted(folders.items()))
 
 
@@ -174,9 +174,7 @@ class RunFolder:
         self._setup.model.training_data = self._training_data
         self._setup.model.save(folder, card)
         for part in self._setup.parts:
-            corpus = self._setup.corpus.dialogues
-            if compression := part.objective.compression(self._setup.encoder, part.heads, corpus):
-                compression.save(folder / COMPRESSION)
+            part.objective.save_extras(folder, self._setup.encoder, part.heads, self._setup.corpus.dialogues)
 
     @cached_property
     def _training_data(self) -> TrainingData | None:

@@ -12,23 +12,27 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import Field, ModelWrapValidatorHandler, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
 
 from turnwise.core.errors import RecipeError, did_you_mean
 from turnwise.core.validation import (
     STRICT,
+    Integer,
     InvalidKeyError,
     NonNegative,
     NonNegativeInt,
+    Number,
     Positive,
     PositiveInt,
     Rate,
+    check_keys,
     explaining_errors,
+    refuse_truth_value,
 )
 from turnwise.corpus.storage.store import Store
 from turnwise.models.backbone.inputs import RerankerTask
-from turnwise.models.backbone.source import Pooling
+from turnwise.models.backbone.source import SavedPooling
 from turnwise.objectives.objective import Objective
 from turnwise.objectives.registry import make_objective, options_of
 from turnwise.objectives.ums import RerankerObjective
@@ -49,7 +53,7 @@ INHERITED = (
     *("shuffle_buffer", "checkpoint_every", "log_every", "workers", "record_training_data"),
 )
 
-BatchSize = Annotated[int, Field(ge=2)]
+BatchSize = Annotated[Integer, Field(ge=2)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class LoopOptions:
     head_learning_rate: NonNegative | None = None  # None: the recipe's
 
 
-LOOP_OPTIONS = {field.name for field in dataclasses.fields(LoopOptions)}
+LOOP_OPTIONS = tuple(field.name for field in dataclasses.fields(LoopOptions))
 
 
 class ObjectiveEntry(NamedTuple):
@@ -83,13 +87,13 @@ class Recipe:
     #: Name → options: those of the objective, and of `LoopOptions`.
     objectives: dict[str, dict[str, Any]]
     backbone: str = "minilm"  # the model to start from: a packaged model, a folder, a Hugging Face id
-    pooling: Pooling | None = None  # how token states become vectors; None: the backbone's own, or the mean
+    pooling: SavedPooling | None = None  # how token states become vectors; None: the backbone's own, or the mean
     #: Fraction of the dialogues, sampled by their ids: a smaller fraction is a subset of a larger one.
-    corpus_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    corpus_fraction: Annotated[Number, Field(gt=0, le=1)] = 1.0
     combine_turns: bool = False  # whether consecutive turns of one speaker are merged into one
     min_turns: PositiveInt = 1  # shorter dialogues are not used; counted after turns are combined
     #: Passes over the first objective's examples, or a fraction of one: 0.5 is half of its batches.
-    epochs: Annotated[int | float, Field(gt=0, allow_inf_nan=False)] = 1
+    epochs: Annotated[int | float, BeforeValidator(refuse_truth_value), Field(gt=0, allow_inf_nan=False)] = 1
     steps: PositiveInt | None = None  # optimiser steps, instead of epochs
     #: A corpus that gives fewer steps is read in smaller batches and for more epochs (`setup.fit_to_corpus`); None: the
     #: numbers are used as they are. Overrides of `steps`, `epochs` and `batch_size` set it to None.
@@ -119,7 +123,7 @@ class Recipe:
     start_fraction: Rate = 0.0  # fraction of the starting weights that is averaged into the saved encoder
     seed: NonNegativeInt = 1  # of all random numbers
     #: How many examples are shuffled together, in blocks of neighbours drawn from everywhere; None: all at once.
-    shuffle_buffer: Annotated[int, Field(ge=SMALLEST_BUFFER)] | None = None
+    shuffle_buffer: Annotated[Integer, Field(ge=SMALLEST_BUFFER)] | None = None
     checkpoint_every: PositiveInt = 1000  # steps between checkpoints
     checkpoint_epochs: bool = False  # also save the model at the end of every epoch, in `epochs/`
     #: Save filters of the texts with the model, by which leakage is found; whoever has them can test for known texts.
@@ -135,7 +139,7 @@ class Recipe:
     @model_validator(mode="wrap")
     @classmethod
     def _explain(cls, values: Any, check: "ModelWrapValidatorHandler[Recipe]") -> "Recipe":
-        with explaining_errors(KEYS):
+        with explaining_errors():
             return check(values)
 
     def __post_init__(self) -> None:
@@ -144,12 +148,6 @@ class Recipe:
         # as YAML gives them: a resumed run compares its recipe with the saved one
         for options in self.objectives.values():
             options.update({key: list(value) for key, value in options.items() if isinstance(value, tuple)})
-        if self.pooling == "first-last":
-            raise InvalidKeyError(
-                "pooling",
-                "cannot be first-last, which is not saved with a model: train with mean, and evaluate with --pooling"
-                " first-last",
-            )
         if self.first is not None:
             _check_first_stage(self.first, self)
         _check_entries(self)
@@ -203,7 +201,11 @@ class Recipe:
         return self.steps or math.ceil(ExactFraction(str(self.epochs)) * steps_per_epoch)
 
     def started_as(self, requested: "Recipe") -> bool:
-        """Whether a run of the requested recipe may have this one: only `min_steps` may have changed its numbers."""
+        """Whether a run of the requested recipe may have this one: `min_steps` may have changed its numbers.
+
+        The number of workers and the log do not change the result.
+        """
+        requested = dataclasses.replace(requested, workers=self.workers, log_every=self.log_every)
         if requested.min_steps is not None:
             requested = dataclasses.replace(requested, batch_size=self.batch_size, epochs=self.epochs)
         return self == requested
@@ -231,8 +233,9 @@ def _make_entry(name: str, options: Mapping[str, Any]) -> ObjectiveEntry:
     own = {key: value for key, value in options.items() if key in LOOP_OPTIONS}
     others = {key: value for key, value in options.items() if key not in LOOP_OPTIONS}
     try:
-        with explaining_errors(LOOP_OPTIONS):
+        with explaining_errors():
             for_loop = TypeAdapter(LoopOptions).validate_python(own)
+        check_keys(options, (*options_of(for_loop.objective or name), *LOOP_OPTIONS))
         return ObjectiveEntry(make_objective(for_loop.objective or name, others), for_loop)
     except InvalidKeyError as error:
         raise error.under(f"objectives.{name}") from None
@@ -271,7 +274,7 @@ def _check_first_stage(first: Recipe, recipe: Recipe) -> None:
 
 
 #: Keys that decide how many steps a run has; `min_steps` changes the last two.
-_NUMBER_OF_STEPS = ("steps", "epochs", "batch_size")
+_LENGTH_KEYS = ("steps", "epochs", "batch_size")
 
 
 def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -308,6 +311,7 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 def from_tree(tree: Mapping[str, Any]) -> Recipe:
     """Create a recipe from parsed YAML, checking every key."""
+    check_keys(tree, KEYS)
     values = dict(tree)
     objectives = values.setdefault("objectives", {})
     if isinstance(objectives, dict):
@@ -358,7 +362,7 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> li
         if not isinstance(tree.get("first"), dict):
             raise RecipeError(f"{override!r}: the recipe has no first stage")
         return [f"first.{key}" for key in _set(tree["first"], keys[1:], value, override)]
-    if keys[-1] in _NUMBER_OF_STEPS:
+    if keys[-1] in _LENGTH_KEYS:
         tree["min_steps"] = None
     entries = {name: options or {} for name, options in tree.get("objectives", {}).items() if options is not False}
     if len(keys) == 1 and keys[0] not in KEYS:
@@ -366,7 +370,7 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, override: str) -> li
         targets = [name for name, options in known.items() if keys[0] in {*options, "weight"}]
         if not targets:
             hint = f"; for its first stage use first.{override}" if tree.get("first") else ""
-            meant = did_you_mean(keys[0], {*KEYS, *LOOP_OPTIONS}.union(*known.values()))
+            meant = did_you_mean(keys[0], {*KEYS, "weight"}.union(*known.values()))
             raise RecipeError(
                 f"{override!r}: neither the recipe nor its objectives have a key {keys[0]!r}{hint}.{meant}"
             )

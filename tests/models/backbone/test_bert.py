@@ -50,7 +50,7 @@ INPUTS: list[Any] = [
 
 def by_transformers(folder: Path) -> TransformersBackbone:
     """Load a BERT as transformers runs it."""
-    return TransformersBackbone.load(folder, folder.name)
+    return TransformersBackbone.load(folder)
 
 
 def expect_equal(ours: Encoder, theirs: Encoder, inputs: list[Any] | None = None) -> None:

@@ -112,7 +112,7 @@ def test_pickles_are_rejected_with_a_conversion_command(tiny_folder: Folder, tmp
 def test_unknown_id_offline_is_one_clear_error() -> None:
     """One line that names the model; nothing tried to reach the network."""
     with pytest.raises(ModelError, match="someone/no-such-model") as caught:
-        load_backbone("someone/no-such-model")
+        Encoder.load("someone/no-such-model")
     assert "\n" not in str(caught.value)
     error: BaseException | None = caught.value
     chain = []

@@ -198,7 +198,9 @@ def test_arguments_replace_and_extend_a_sweep_file(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("recipe: dse\ngrid: {seed: [1]}\nsuite: dse\n", "suite is unknown. Did you mean suites?"),
-        ("grid: {seed: [1]}\n", "recipe must be a text, got None"),
+        ("grid: {seed: [1]}\n", "recipe is missing"),
+        ("recipe: dse\ngrid: {seed: [1]}\noverrides: []\n", "overrides is unknown"),
+        ("recipe: dse\nvariants: {x: {1: 2}}\n", "x: 1 is unknown"),
         ("recipe: dse\ngrid: {seed: 1}\n", "grid .* valid list, got 1"),
         ("recipe: dse\ngrid: [seed]\n", "grid must consist of keys and values"),
         ("recipe: dse\ngrid: {seed: []}\n", "grid List should have at least 1 item"),

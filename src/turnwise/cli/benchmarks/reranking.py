@@ -15,6 +15,7 @@ from turnwise.corpus.synthetic.sample import RESPONSE_DIALOGUES, sample_dialogue
 from turnwise.evaluation.datasets.candidates import CANDIDATE_DATASETS, candidates_from_store
 from turnwise.models.backbone.inputs import END_OF_TURN
 from turnwise.models.backbone.load import load_backbone
+from turnwise.models.backbone.source import locate_model
 from turnwise.models.reranker import Reranker, pair_text
 from turnwise.version import describe_environment
 
@@ -31,7 +32,7 @@ def rerank_benchmark(data: Path | None, contexts: int, repeats: int = 3, model: 
     with tempfile.TemporaryDirectory() as temporary:
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            backbone = load_backbone(model)
+            backbone = load_backbone(locate_model(model))
             backbone.add_tokens((END_OF_TURN,))
             Reranker(backbone, {"selection": torch.nn.Linear(backbone.hidden, 1)}).save(Path(temporary))
         reranker = Reranker.load(temporary)

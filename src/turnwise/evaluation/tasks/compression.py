@@ -142,7 +142,6 @@ def set_compression(
     compression_folder = Path(folder) / COMPRESSION
     compression = _load_compression(compression_folder, template_weight, source, detector)
     compression.save(compression_folder)
-    (compression_folder / _CURVE_FILE).unlink(missing_ok=True)  # it belongs to another choice
     return compression
 
 

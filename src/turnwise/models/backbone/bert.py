@@ -94,10 +94,10 @@ class BertBackbone(Backbone):
         return is_bert and all(config.get(name, value) == value for name, value in _SUPPORTED.items())
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> "BertBackbone":
-        """Load a folder that `supports` accepts; `name` is for messages."""
+    def load(cls, folder: Path) -> "BertBackbone":
+        """Load a folder that `supports` accepts."""
         tokenizer = FastTokenizer.load(folder, BERT_TOKENS)
-        return cls(read_json(folder / _CONFIG_FILE), load_file(folder / _WEIGHTS_FILE), tokenizer, name)
+        return cls(read_json(folder / _CONFIG_FILE), load_file(folder / _WEIGHTS_FILE), tokenizer, str(folder))
 
     def configuration(self) -> str:
         """Return the configuration as transformers writes it."""

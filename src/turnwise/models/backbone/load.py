@@ -13,23 +13,23 @@ from turnwise.core.errors import ModelError, first_line
 from turnwise.core.imports import without_garbage_collection
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.bert import BertBackbone
-from turnwise.models.backbone.source import check_model_folder, locate_model
+from turnwise.models.backbone.source import check_model_folder
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def load_backbone(name: str | Path) -> Backbone:
-    """Load a packaged model, a folder, or a Hugging Face id, in single precision; weights are read from safetensors."""
-    folder = locate_model(name)
+def load_backbone(folder: str | Path) -> Backbone:
+    """Load the backbone in a model's folder in single precision; weights are read from safetensors."""
+    folder = Path(folder)
     try:
         check_model_folder(folder)
         if BertBackbone.supports(folder):
-            return BertBackbone.load(folder, str(name))
+            return BertBackbone.load(folder)
         with without_garbage_collection():
             from turnwise.models.backbone.transformers_backbone import TransformersBackbone
-        return TransformersBackbone.load(folder, str(name))
+        return TransformersBackbone.load(folder)
     except (OSError, ValueError, SafetensorError) as error:
-        raise ModelError(f"cannot load the model {str(name)!r}: {first_line(error)}") from error
+        raise ModelError(f"cannot load the model {str(folder)!r}: {first_line(error)}") from error
 
 
 def choose_device(device: str | torch.device | None) -> torch.device:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 #: How the token states of a text become one vector.
-Pooling = Literal["mean", "cls", "cls-mlp", "max", "first-last"]
+SavedPooling = Literal["mean", "cls", "cls-mlp", "max"]
+Pooling = Literal[SavedPooling, "first-last"]  # the last can be chosen at loading only
 
 #: The libraries that run ONNX graphs.
 Runtime = Literal["onnxruntime", "openvino"]

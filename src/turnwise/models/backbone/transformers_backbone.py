@@ -40,15 +40,15 @@ class TransformersBackbone(Backbone):
         model.set_attn_implementation(UNPADDED if self.unpadded else padded_attention)
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> "TransformersBackbone":
-        """Load a folder, with weights in single precision; `name` is for messages."""
+    def load(cls, folder: Path) -> "TransformersBackbone":
+        """Load a folder, with weights in single precision."""
         config = AutoConfig.from_pretrained(folder)
         kind: Any = T5EncoderModel if config.model_type in ("t5", "mt5") else AutoModel
         options = {"use_safetensors": True, "ignore_mismatched_sizes": True, "output_loading_info": True}
         model, report = kind.from_pretrained(folder, config=config, dtype="float32", **options)
         # transformers initialises these at random and continues
         random = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
-        check_weights(name, random)
+        check_weights(str(folder), random)
         # with zeros instead of random numbers a model is the same at every load
         for key in random:
             nn.init.zeros_(model.get_parameter(key))

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from turnwise.core import registry
 from turnwise.core.errors import TrainingError, TurnwiseError
-from turnwise.core.validation import STRICT, InvalidKeyError, explaining_errors
+from turnwise.core.validation import STRICT, InvalidKeyError, check_keys, explaining_errors
 from turnwise.training.recipe import Recipe, load_recipe, parse_scalar
 from turnwise.training.recipe_files import packaged_yaml, parse_recipe, read_yaml_text
 
@@ -169,7 +169,8 @@ def _parse_variants(tree: Any) -> Any:
         if not isinstance(options, dict | None):
             raise TrainingError(f"{name}: expected keys and values; a variant has {', '.join(_VARIANT_KEYS)}")
         try:
-            with explaining_errors(_VARIANT_KEYS):
+            check_keys(options or {}, _VARIANT_KEYS)
+            with explaining_errors():
                 variants.append(Variant(name, **options or {}))
         except TurnwiseError as error:
             raise TrainingError(f"{name}: {error}") from None
@@ -281,7 +282,8 @@ def load_sweep(
     if suites is not None:
         tree["suites"] = suites
     try:
-        with explaining_errors(_SWEEP_KEYS):
-            return Sweep(**{"recipe": None, **tree}, overrides=tuple(settings))
+        check_keys(tree, _SWEEP_KEYS)
+        with explaining_errors():
+            return Sweep(**tree, overrides=tuple(settings))
     except InvalidKeyError as error:
         raise TrainingError(f"{name}: {error}") from None

@@ -26,7 +26,8 @@ from turnwise.core.progress import Progress, silent
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.evaluation.probe import make_probe
 from turnwise.evaluation.results import Results
-from turnwise.models.backbone.source import Pooling
+from turnwise.models.backbone.source import Pooling, locate_model
+from turnwise.models.encoder import EncoderConfig
 from turnwise.models.loading import ModelUnderTest, load_folder, load_model, postprocess_model, wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.papers.baselines.word_vectors import train_word_vectors
@@ -218,8 +219,12 @@ def load_untrained(recipe: Recipe, pooling: Pooling | None = None) -> TrainableE
 
 def _includes_untrained(runs: list[PlannedRun], base: Recipe) -> bool:
     """Return whether a point is the untrained encoder itself."""
+
+    def pooling_of(recipe: Recipe, pooling: Pooling | None = None) -> Pooling:
+        return pooling or recipe.pooling or EncoderConfig.read(locate_model(recipe.backbone)).pooling
+
     return any(
-        load_untrained(run.recipe, run.variant.pooling).pooling == load_untrained(base).pooling
+        pooling_of(run.recipe, run.variant.pooling) == pooling_of(base)
         for run in runs
         if not (run.variant.trained or run.variant.postprocess)
         and (run.recipe.backbone, run.recipe.layers) == (base.backbone, base.layers)
