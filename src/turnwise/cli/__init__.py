@@ -25,10 +25,10 @@ from turnwise.core.imports import explain_missing_packages
 from turnwise.version import __version__
 
 app = command_group(
-    """Dialogue representations: import conversations, train encoders and re-rankers, evaluate and use them.
+    """Turn conversations into maps, intents, suggested responses, and models trained on them.
 
-    Begin with `turnwise start LOG`: it goes from a chat log to a page with a map, suggestions and intents.
-    `turnwise corpus sample --out sample` generates a synthetic corpus to try it with.
+    Start with `turnwise start LOG`: it turns a chat log into a web page with a map, suggested responses and intents.
+    `turnwise corpus sample --out sample` generates a synthetic corpus to try it on.
     """,
     MainGroup,  # a new command needs a place in `turnwise.cli.help.SECTIONS`
 )

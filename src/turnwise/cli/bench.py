@@ -14,7 +14,7 @@ from turnwise.cli.output import facts, show
 
 bench_app = command_group("Measure speed relative to other libraries.")
 
-Repeats = Annotated[int, Option(help="Number of rounds; the best counts.", min=1)]
+Repeats = Annotated[int, Option(help="Number of rounds; the best one is reported.", min=1)]
 SchemaGuided = Annotated[
     Path | None, Option("--data", envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue.")
 ]
@@ -167,15 +167,15 @@ def bench_rerank(
 @bench_app.command("serve")
 def bench_serve(
     model: Model = "minilm",
-    clients: Annotated[list[int] | None, Option(metavar="INT", help="Clients, by default 1, 8, 64.", min=1)] = None,
-    seconds: Annotated[int, Option(help="Duration of each load.", min=1)] = 10,
+    clients: Annotated[list[int] | None, Option(metavar="INT", help="Clients; by default 1, 8 and 64.", min=1)] = None,
+    seconds: Annotated[int, Option(help="Duration of each measurement.", min=1)] = 10,
     repeats: Repeats = 3,
     also: AlsoServed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put the service under load, compared with a plain handler.
+    """Measure the service under load, compared with a plain handler.
 
-    The handler is FastAPI's and calls sentence-transformers. Needs wrk.
+    The handler is a FastAPI function that calls sentence-transformers. Needs wrk.
     """
     from turnwise.cli.benchmarks.serving import serve_benchmark
 
@@ -198,9 +198,9 @@ def bench_startup(
     also: AlsoServed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start the service, compared with a plain handler.
+    """Measure the start of the service, compared with a plain handler.
 
-    The time ends with the first response. The handler is FastAPI's and calls sentence-transformers.
+    The time ends with the first response. The handler is a FastAPI function that calls sentence-transformers.
     """
     from turnwise.cli.benchmarks.serving import startup_benchmark
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from turnwise.assist.conversations import Conversations
     from turnwise.assist.responses.responder import Suggestion
 
-conversations_app = command_group("Find similar conversations, and cluster conversations.")
+conversations_app = command_group("Find similar conversations, and cluster them.")
 responses_app = command_group("Suggest responses from past agent turns and canned answers.")
 
 #: Number of examples to show per cluster.
@@ -62,7 +62,7 @@ def index_conversations_command(
 @conversations_app.command("similar", cls=options.project_command("conversations"))
 def similar_command(
     table: options.Table,
-    turns: Annotated[list[str] | None, Argument(help="Conversation, one argument per turn; the last a user's.")] = None,
+    turns: Annotated[list[str] | None, Argument(help="Turns of the conversation; the last is the user's.")] = None,
     dialogue: Annotated[str | None, Option(help="Instead of turns: id of a dialogue in the table.")] = None,
     model: options.OptionalModel = None,
     top: Annotated[int, Option(min=1, help="Number of conversations.")] = 5,
@@ -209,7 +209,7 @@ def index_responses_command(
 @responses_app.command("suggest", cls=options.project_command("responses"))
 def suggest_command(
     table: options.Table,
-    turns: Annotated[list[str], Argument(help="Conversation so far, one argument per turn; the last is the user's.")],
+    turns: Annotated[list[str], Argument(help="Turns of the conversation so far; the last is the user's.")],
     model: options.OptionalModel = None,
     reranker: options.OptionalReranker = None,
     top: Annotated[int, Option(min=1, help="Number of suggestions.")] = 5,

@@ -201,7 +201,7 @@ def fetch_command(
 ) -> None:
     """Download a public corpus from its authors.
 
-    After an interruption the same command resumes. This is the only command that uses the network.
+    After an interruption the same command resumes. Models named by a Hugging Face id are the only other downloads.
     """
     from turnwise.corpus.fetching import fetch
     from turnwise.corpus.registry import get_reader

@@ -27,7 +27,7 @@ NO_CHANGE = "no change"
 
 
 def import_command(
-    reader: Annotated[str, Argument(help="Reader, from `turnwise corpus list`; auto: recognise the format.")],
+    reader: Annotated[str, Argument(help="Reader (see `turnwise corpus list`); auto: recognise the format.")],
     path: Annotated[Path, Argument(help="File or folder to read.")],
     out: StoreOut,
     step: Annotated[
@@ -56,7 +56,7 @@ def import_command(
         Option(help="--split: at random by conversation, or by time, the oldest conversations for training."),
     ] = "conversation",
     split_seed: Annotated[int, Option(help="--split: seed of the random division.")] = 0,
-    limit: Annotated[int | None, Option(min=1, help="Import only that many dialogues, to try a setting.")] = None,
+    limit: Annotated[int | None, Option(min=1, help="Import at most this many dialogues.")] = None,
     region: Annotated[
         list[str] | None, Option(metavar="COUNTRY", help="mask: country of phone numbers, such as DE; repeatable.")
     ] = None,

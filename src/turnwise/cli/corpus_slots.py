@@ -101,8 +101,10 @@ def detect_command(
     against: Annotated[list[Path] | None, Option(help="Store to evaluate on; repeatable.", metavar="STORE")] = None,
     speaker: Speaker = "user",
     replace: Annotated[bool, Option("--replace", help="Replace slots that the turns already have.")] = False,
-    min_fraction: Annotated[float, Option(help="Learn values of which this fraction are slots.", min=0, max=1)] = 0.5,
-    min_count: Annotated[int, Option(help="Learn a value only if it is a slot this often.", min=1)] = 2,
+    min_fraction: Annotated[
+        float, Option(help="Learn a value only if at least this fraction of its occurrences are slots.", min=0, max=1)
+    ] = 0.5,
+    min_count: Annotated[int, Option(help="Learn a value only if it is a slot at least this often.", min=1)] = 2,
     top: Annotated[int, Option(help="Number of values per slot to show.", min=1)] = 5,
     as_json: AsJson = False,
 ) -> None:

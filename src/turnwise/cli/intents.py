@@ -49,7 +49,7 @@ ResultFile = Annotated[
 @intents_app.command("fit")
 def fit_command(
     examples: LabelledTexts,
-    out: Annotated[Path | None, Option(file_okay=False, help="Folder to write; inside a project, its own.")] = None,
+    out: Annotated[Path | None, Option(file_okay=False, help="Folder to write; in a project, its intents.")] = None,
     model: options.OptionalModel = None,
     head: options.Head = None,
     neighbours: Neighbours = None,
@@ -90,7 +90,7 @@ def predict_command(
     text: TextColumn = "text",
     neighbours: Annotated[int, Option(min=0, help="Number of nearest examples to show.")] = 3,
     several: Annotated[bool, Option(help="Look for several intents in a text.")] = False,
-    out: Annotated[Path | None, options.out_file(".csv", ".jsonl", help="Write a row per text to this file.")] = None,
+    out: Annotated[Path | None, options.out_file(".csv", ".jsonl", help="Write one row per text to this file.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Predict the intents of texts with reasons, or abstain.
@@ -128,7 +128,7 @@ def calibrate_command(
 ) -> None:
     """Calibrate a classifier on held-out texts.
 
-    The calibration stays in force when examples are added.
+    The calibration is kept when examples are added.
 
     Example: `turnwise intents calibrate intents validation.csv --false-rejection 0.02`
     """
@@ -256,10 +256,9 @@ def report_command(
     intent: IntentColumn = "intent",
     as_json: options.AsJson = False,
 ) -> None:
-    """Report likely wrong labels, confused and overlapping intents.
+    """Find likely wrong labels, and confused or overlapping intents.
 
-    Each example is classified by a classifier that has not seen it. For a classifier folder its own examples and
-    settings are used.
+    Every example is classified by cross-validation. A report on a classifier folder uses its examples and settings.
 
     Example: `turnwise intents report examples.csv --out report.html`
     """

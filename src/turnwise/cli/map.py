@@ -31,15 +31,15 @@ _EXAMPLES = 3
 
 
 def map_command(
-    store: Annotated[Path | None, Argument(help="Store; inside a project, what users say in its own.")] = None,
-    out: Annotated[Path | None, Option(file_okay=False, help="Folder; inside a project, its own by default.")] = None,
+    store: Annotated[Path | None, Argument(help="Store; in a project, the user turns of its store.")] = None,
+    out: Annotated[Path | None, Option(file_okay=False, help="Folder to write; in a project, its map.")] = None,
     model: options.OptionalModel = None,
     speaker: options.Speakers = None,
     split: options.Splits = None,
     since: Annotated[Path | None, Option(help="Folder of an earlier map: mark what is new since then.")] = None,
     method: options.Projection = "umap",
     min_cluster_size: options.MinClusterSize = None,
-    outliers: Annotated[Literal["near", "all", "none"], Option(help="Which to put in the nearest cluster.")] = "near",
+    outliers: Annotated[Literal["near", "all", "none"], Option(help="Outliers to put into nearest clusters.")] = "near",
     limit: Annotated[int | None, Option(min=1, help="Map a random sample of at most this many texts.")] = None,
     top: Annotated[int, Option(min=1, help="Number of clusters to list.")] = 20,
     seed: options.Seed = 0,
@@ -216,7 +216,7 @@ def split_command(
 def set_command(
     folder: MapFolder,
     rows: Annotated[list[int], Argument(help="Rows of utterances, as shown by `next`.")],
-    name: Annotated[str | None, Option(help="Label; without it the utterances lose theirs, and their group.")] = None,
+    name: Annotated[str | None, Option(help="Label; without it, the utterances lose their label and group.")] = None,
 ) -> None:
     """Label utterances: they move to the group of that name.
 
@@ -277,7 +277,7 @@ def export_command(
 @labels_app.command("finish", cls=_InMap)
 def finish_command(
     folder: MapFolder,
-    out: Annotated[Path | None, Option(file_okay=False, help="Classifier folder; inside a project, its own.")] = None,
+    out: Annotated[Path | None, Option(file_okay=False, help="Folder to write; in a project, its intents.")] = None,
     model: Annotated[str | None, Option(help="Encoder; by default the one that the map was made with.")] = None,
     as_json: options.AsJson = False,
 ) -> None:

@@ -187,7 +187,7 @@ def compress_command(
     model: Annotated[Path, Argument(help="Folder of a model trained on templates (objective tadse).")],
     data: options.OptionalData = None,
     dataset: options.Datasets = None,
-    weight: Annotated[float | None, Option(min=0, max=1, help="λ itself; else it is selected on --dataset.")] = None,
+    weight: Annotated[float | None, Option(min=0, max=1, help="λ; by default it is selected on --dataset.")] = None,
     source: Annotated[Literal["given", "detected", "retrieved"] | None, Option(help="Origin of templates.")] = None,
     detector: Annotated[Path | None, Option(help="Store of `corpus detect` whose detector to use.")] = None,
     as_json: options.AsJson = False,
@@ -227,7 +227,7 @@ def compress_command(
 
 def coherence_command(
     store: Annotated[Path, Argument(help="Store to check.")],
-    model: Annotated[str, Option(help="Re-ranker trained with deletion, such as turnwise-reranker.")],
+    model: Annotated[str, Option(help="Re-ranker with the deletion task, such as turnwise-reranker.")],
     top: Annotated[int, Option(min=1, help="Maximum number of turns to list.")] = 20,
     threshold: Annotated[float, Option(min=0, max=1, help="List only turns with at least this score.")] = 0.0,
     split: options.Splits = None,

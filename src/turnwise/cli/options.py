@@ -65,18 +65,18 @@ ReaderOptions = Annotated[
 ]
 StoreOut = Annotated[Path, Option("--out", help="Store to write; an existing one is replaced once complete.")]
 Rebuild = Annotated[
-    bool, Option("--rebuild", help="Remove what the table holds first: for another encoder, or changed conversations.")
+    bool, Option("--rebuild", help="Empty the table first: for another encoder, or for changed conversations.")
 ]
 Force = Annotated[bool, Option("--force", help="Replace an earlier export in OUT.")]
 Table = Annotated[str, Argument(help="Table folder, or its URI on object storage.")]
 TableOut = Annotated[
     str | None,
-    Option("--out", help="Table folder, or its URI on object storage (s3://…); inside a project, its own by default."),
+    Option("--out", help="Table folder, or its URI on object storage (s3://…); in a project, its own."),
 ]
 Seed = Annotated[int, Option(min=0, help="Random seed.")]
 Projection = Annotated[Literal["umap", "tsne"], Option("--method", help="Projection to two dimensions.")]
 MinClusterSize = Annotated[
-    int | None, Option(min=2, help="Members of the smallest cluster; by default depends on their number.")
+    int | None, Option(min=2, help="Minimum size of a cluster; by default it depends on the data.")
 ]
 Head = Annotated[
     Literal["auto", "neighbours", "prototypes", "logistic"] | None,
@@ -96,10 +96,10 @@ Tasks = Annotated[
 ]
 FineTuning = Annotated[bool, Option(help="Also run the tasks that fine-tune the encoder.")]
 EvaluationSeeds = Annotated[
-    int | None, Option("--seeds", min=1, help="Fewer runs than the protocol asks for; results say so.")
+    int | None, Option("--seeds", min=1, help="Number of runs, if fewer than in the protocol; the results note it.")
 ]
 EvaluationSteps = Annotated[
-    int | None, Option("--steps", min=1, help="Fewer training steps in evaluation; results say so.")
+    int | None, Option("--steps", min=1, help="Training steps in evaluation, if fewer than in the protocol.")
 ]
 PoolingName = Annotated[
     Literal["mean", "cls", "cls-mlp", "max", "first-last"] | None,

@@ -32,11 +32,11 @@ def serve_command(
     responses: Annotated[str | None, Option(help="Table written by `turnwise responses index`.")] = None,
     conversations: Annotated[str | None, Option(help="Table written by `turnwise conversations index`.")] = None,
     reranker: OptionalReranker = None,
-    map_folder: Annotated[Path | None, Option("--map", help="Folder written by `turnwise map`, to label.")] = None,
+    map_folder: Annotated[Path | None, Option("--map", help="Folder written by `turnwise map`.")] = None,
     report: Annotated[Path | None, Option(help="Folder written by `turnwise evaluate`.")] = None,
-    keys: Annotated[Path | None, Option(help="API keys, from `turnwise serve-key`; else none is needed.")] = None,
-    cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="Origin that may use it; repeatable.")] = None,
-    allow_host: Annotated[list[str] | None, Option(metavar="NAME", help="Another host name; repeatable.")] = None,
+    keys: Annotated[Path | None, Option(help="File of keys from `turnwise serve-key`; optional.")] = None,
+    cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="Origin to allow; repeatable.")] = None,
+    allow_host: Annotated[list[str] | None, Option(metavar="NAME", help="Host name to accept; repeatable.")] = None,
     log_format: Annotated[
         Literal["auto", "text", "json"], Option(help="Format of the log; auto: text on a terminal, otherwise json.")
     ] = "auto",
@@ -49,9 +49,9 @@ def serve_command(
 ) -> None:
     """Start the HTTP service with its web page.
 
-    It serves an encoder, and optionally intents, responses, conversations and a map. Inside a project, what is not
-    given is the project's. Only this machine can reach it unless --host says otherwise. The log goes to standard error,
-    one line per request. SIGTERM stops it after accepted requests are answered; SIGHUP reloads everything.
+    It serves an encoder, and optionally intents, responses, conversations and a map. Inside a project, the project's
+    parts are the defaults. Without --host, only this machine can reach it. The log goes to standard error, one line per
+    request. SIGTERM stops it after accepted requests are answered; SIGHUP reloads everything.
 
     Example: `turnwise serve --intents intents --port 8000`
     """
@@ -79,8 +79,8 @@ def serve_command(
 
 def serve_key_command(
     name: Annotated[str, Argument(help="Owner of the key, for the log.")],
-    keys: Annotated[Path, Option(dir_okay=False, help="File that the hash of the key is added to.")],
-    read_only: Annotated[bool, Option("--read-only", help="The key may change nothing.")] = False,
+    keys: Annotated[Path, Option(dir_okay=False, help="File to add the hash of the key to.")],
+    read_only: Annotated[bool, Option("--read-only", help="Create a key that cannot change anything.")] = False,
 ) -> None:
     """Create an API key for the service and print it.
 
@@ -116,11 +116,11 @@ def start_command(
         Path | None,
         Option(file_okay=False, help="Project folder; by default the current one, or one named after the log."),
     ] = None,
-    reader: Annotated[str | None, Option(help="Reader, from `turnwise corpus list`; else it is recognised.")] = None,
+    reader: Annotated[str | None, Option(help="Reader (see `turnwise corpus list`); detected by default.")] = None,
     settings: ReaderOptions = None,
     step: Annotated[
         list[str] | None,
-        Option(metavar="STEP", help="Hygiene step, as for `corpus import`, by default log; repeatable."),
+        Option(metavar="STEP", help="Hygiene step, as for `corpus import`; log by default; repeatable."),
     ] = None,
     mask: Annotated[bool, Option("--mask", help="Mask personal data.")] = False,
     region: Annotated[
@@ -133,11 +133,11 @@ def start_command(
     serve: Annotated[bool, Option(help="Serve the page when everything is ready.")] = True,
     port: Port = 8000,
 ) -> None:
-    """Go from a chat log to a web page with one command.
+    """Turn a chat log into a project, and serve its web page.
 
-    It imports the log, maps what users say, indexes responses and conversations, and serves the page. Everything is in
-    one project folder. An interrupted command continues where it stopped. In a project, a newer log adds what is new;
-    without a log, what is missing is made and the page is served.
+    It imports the log, maps what users say, indexes responses and conversations, and serves the page. All results are
+    in the project folder. An interrupted command continues where it stopped. Inside a project, a newer log adds its new
+    conversations; without a log, missing parts are built and the page is served.
 
     Example: `turnwise start export.zip --out support --mask --region DE`
     """

@@ -40,7 +40,7 @@ def train_command(
 
     Example, on four GPUs: `torchrun --nproc-per-node 4 -m turnwise train dse --corpus store --out model`
 
-    After an interruption the same command with `--resume` continues and ends with the same weights.
+    After an interruption, the same command with `--resume` continues; on a CPU it ends with the same weights.
     """
     require("torch", "pyarrow", extra="train")
     from turnwise.training.recipe_files import read_recipe_text
@@ -184,7 +184,7 @@ def soup_command(
     first: Annotated[str, Argument(help="Model at ratio 0: a packaged one, a folder or a Hugging Face id.")],
     second: Annotated[str, Argument(help="Model at ratio 1, of the same shape.")],
     ratio: Annotated[str, Option(help="Weight of the second model, 0 to 1; several as 0,0.25,0.5,0.75,1.")],
-    out: Annotated[Path, Option(file_okay=False, help="Model folder; with several ratios or evaluation, of several.")],
+    out: Annotated[Path, Option(file_okay=False, help="Folder for the model, or for several and their results.")],
     suite: options.Suites = None,
     task: options.Tasks = None,
     data: options.OptionalData = None,
