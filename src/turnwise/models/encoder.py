@@ -6,7 +6,7 @@
 import reprlib
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from turnwise.core.imports import import_object, without_garbage_collection
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors, normalise_vectors
 from turnwise.corpus.training_data import TrainingData
-from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, tokenise
+from turnwise.models.backbone.inputs import AnyTokenizer, Composer, TurnStyle, collect_tokens, run_tokenizer
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens, token_batches
 from turnwise.models.backbone.source import (
     DESCRIPTION_FILE,
@@ -37,6 +37,9 @@ from turnwise.models.identity import EncoderId, digest_model, tokenizer_text
 
 #: What can be encoded: a text, or a conversation so far, newest turn last.
 TextOrTurns = str | Sequence[str] | Sequence[Turn]
+
+#: Makes token sequences of the result of `run_tokenizer`.
+Compose = Callable[[list[Any]], RaggedTokens]
 
 #: Texts tokenised at a time.
 TOKENISE_BATCH = 32_768
@@ -215,17 +218,22 @@ class Encoder(ABC):
         return self._encode_portions(portions, len(items), normalise, batch_tokens, progress)
 
     def _tokenise_ahead(self, items: Sequence[TextOrTurns], max_length: int | None) -> Iterator[RaggedTokens]:
-        """Yield the token sequences of inputs in portions; a thread tokenises the next ones in the meantime."""
+        """Yield the token sequences of inputs in portions; a thread tokenises the next ones in the meantime.
+
+        The thread only runs the tokenizer, which releases the GIL: this one must not wait to keep a GPU busy.
+        """
         if len(items) <= TOKENISE_BATCH:
             yield self.tokenise(items, max_length)
             return
         with ThreadPoolExecutor(1) as thread:  # one: the tokenizer has threads of its own
-            ahead: deque[Future[RaggedTokens]] = deque()
+            ahead: deque[tuple[Compose, Future[list[Any]]]] = deque()
             for start in range(0, len(items), TOKENISE_BATCH):
-                ahead.append(thread.submit(self.tokenise, items[start : start + TOKENISE_BATCH], max_length))
+                texts, compose = self._split(items[start : start + TOKENISE_BATCH], max_length)
+                ahead.append((compose, thread.submit(run_tokenizer, self.tokenizer, texts)))
                 if len(ahead) > 2:
-                    yield ahead.popleft().result()
-            yield from (tokens.result() for tokens in ahead)
+                    compose, tokens = ahead.popleft()
+                    yield compose(tokens.result())
+            yield from (compose(tokens.result()) for compose, tokens in ahead)
 
     def encode_sequences(
         self,
@@ -284,19 +292,31 @@ class Encoder(ABC):
 
     def tokenise(self, items: Sequence[TextOrTurns], max_length: int | None = None) -> RaggedTokens:
         """Return the token sequences of inputs, truncated to `max_length` or the model's own, whichever is less."""
+        texts, compose = self._split(items, max_length)
+        return compose(run_tokenizer(self.tokenizer, texts))
+
+    def _split(self, items: Sequence[TextOrTurns], max_length: int | None) -> tuple[list[str], Compose]:
+        """Return the texts of inputs, and what makes token sequences of the result of `run_tokenizer` for them."""
         longest, composer = min(max_length or self.max_length, self.max_length), self.composer
         texts = [item for item in items if isinstance(item, str)]
         if len(texts) == len(items) and self.style == "separator":
-            return composer.texts(tokenise(self.tokenizer, texts), longest)
+            return texts, lambda encoded: composer.texts(collect_tokens(encoded), longest)
         histories = [_turns_of(item, self.style) for item in items]
-        tokens = tokenise(self.tokenizer, [text for turns in histories for _, text in turns])
-        if not composer.roles:
-            counts = np.array([len(turns) for turns in histories])
-            return composer.histories(tokens, counts, np.full(len(counts), longest))
-        each = iter(tokens)
-        return RaggedTokens.of(
-            [composer.history([next(each) for _ in turns], [who for who, _ in turns], longest) for turns in histories]
-        )
+
+        def compose(encoded: list[Any]) -> RaggedTokens:
+            tokens = collect_tokens(encoded)
+            if not composer.roles:
+                counts = np.array([len(turns) for turns in histories])
+                return composer.histories(tokens, counts, np.full(len(counts), longest))
+            each = iter(tokens)
+            return RaggedTokens.of(
+                [
+                    composer.history([next(each) for _ in turns], [who for who, _ in turns], longest)
+                    for turns in histories
+                ]
+            )
+
+        return [text for turns in histories for _, text in turns], compose
 
     @classmethod
     def load(

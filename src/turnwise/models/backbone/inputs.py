@@ -54,16 +54,27 @@ _EMPTY: Tokens = np.empty(0, np.int32)
 
 
 def tokenise(tokenizer: AnyTokenizer, texts: Sequence[str]) -> RaggedTokens:
-    """Return the tokens of texts, without special ones and not truncated; other Python threads run in the meantime."""
+    """Return the tokens of texts, without special ones and not truncated."""
+    return collect_tokens(run_tokenizer(tokenizer, texts))
+
+
+def run_tokenizer(tokenizer: AnyTokenizer, texts: Sequence[str]) -> list[Any]:
+    """Return the tokens of texts in the tokenizer's own form; other Python threads run in the meantime."""
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         slow: Any = tokenizer
         encoded = slow(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
-        return RaggedTokens.of([np.asarray(ids, np.int32) for ids in encoded])
+        return [np.asarray(ids, np.int32) for ids in encoded]
     # the tokenizers library directly: transformers takes twice as long, for offsets that are not needed
     backend.no_truncation()
     backend.no_padding()
-    encoded = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+    return list(backend.encode_batch_fast(list(texts), add_special_tokens=False))
+
+
+def collect_tokens(encoded: Sequence[Any]) -> RaggedTokens:
+    """Return what `run_tokenizer` returned as one array."""
+    if not encoded or isinstance(encoded[0], np.ndarray):
+        return RaggedTokens.of(encoded)
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     ids = chain.from_iterable(each.ids for each in encoded)
     return RaggedTokens(np.fromiter(ids, np.int32, int(lengths.sum())), lengths)
