@@ -18,7 +18,7 @@ from turnwise.models.backbone.source import COMPRESSION
 from turnwise.models.backbone.stream import PoolerLayer
 from turnwise.models.compression import CompressedEncoder, Compression, mix_vectors
 from turnwise.models.encoder import encoder_fingerprint
-from turnwise.models.loading import load_folder, load_model, wrap_model
+from turnwise.models.loading import load_model, wrap_model
 
 TEMPLATES = ("wake me at {SLOT}", "play {SLOT}", "what can you do", "tell me the {SLOT} weather")
 SEVEN = Turn(USER, "wake me at 7 pm", slots=(Slot("time", "7 pm", 11, 15),))
@@ -105,7 +105,7 @@ def test_compression_is_saved_with_the_model_and_off_by_default(tmp_path: Path, 
     np.testing.assert_array_equal(again.encode(inputs), compressed)
     plain = Encoder.load(tmp_path / "model", device="cpu")
     np.testing.assert_array_equal(plain.encode(inputs), encoder.encoder.encode(inputs))
-    loaded = load_folder(tmp_path / "model", "model")
+    loaded = load_model(tmp_path / "model")
     assert set(loaded.variants) == {"given", "detected", "retrieved"}
     assert loaded.fingerprint == encoder_fingerprint(plain)
     whole = load_model(str(tmp_path / "model"), compressed=True)
@@ -162,8 +162,8 @@ def test_detector_is_created_on_first_use(tmp_path: Path) -> None:
 def test_the_compression_of_another_model_is_not_used(tmp_path: Path) -> None:
     encoder, _ = make_encoder(False)
     save(encoder, tmp_path / "model")
-    assert load_folder(tmp_path / "model", "model").variants
+    assert load_model(tmp_path / "model").variants
     Encoder.load(backbone()).save(tmp_path / "model")
     with pytest.raises(ModelError, match="belongs to another model"):
         CompressedEncoder.load(tmp_path / "model")
-    assert not load_folder(tmp_path / "model", "model").variants
+    assert not load_model(tmp_path / "model").variants

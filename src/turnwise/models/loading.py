@@ -39,11 +39,12 @@ class ModelUnderTest:
 
 
 def load_model(
-    name: str,
+    name: str | Path,
     pooling: Pooling | None = None,
     compressed: bool = False,
     precision: Precision = "float32",
     runtime: Runtime | None = None,
+    title: str = "",
 ) -> ModelUnderTest:
     """Load a model by its name.
 
@@ -55,48 +56,37 @@ def load_model(
         compressed: apply semantic compression, as configured in the model's folder.
         precision: of matrix products in encoding; see `Encoder.load`.
         runtime: of an ONNX model; see `Encoder.load`.
+        title: its name in reports, if that is another one.
     """
-    scheme, _, rest = name.partition(":")
+    scheme, _, rest = ("", "", "") if isinstance(name, Path) else name.partition(":")
     if rest and (precision != "float32" or runtime is not None):
         raise ModelError(f"{name} is not a model folder: leave the precision and the runtime out")
     if compressed and (rest or pooling is not None):
         raise ModelError(f"{name} cannot be compressed: that takes a trained folder with its own pooling")
+    title = title or str(name)
     if rest and scheme in registry.known_names("loader"):
-        return wrap_model(registry.find("loader", scheme)(rest), name)
+        return wrap_model(registry.find("loader", scheme)(rest), title)
     if rest and not Path(name).exists():
         try:
-            return wrap_model(import_object(name), name)
+            return wrap_model(import_object(str(name)), title)
         except ImportError as error:
             raise ModelError(str(error)) from None
-    model = load_folder(locate_model(name), name, pooling, compressed, precision, runtime)
-    if isinstance(model.encoder, Encoder):
-        model.encoder.name = name  # instead of its folder, so that indexes say what to load
-    return model
-
-
-def load_folder(
-    folder: Path,
-    name: str,
-    pooling: Pooling | None = None,
-    compressed: bool = False,
-    precision: Precision = "float32",
-    runtime: Runtime | None = None,
-) -> ModelUnderTest:
-    """Load a re-ranker, or an encoder with its variants; see `load_model`. `name` is for reports."""
+    folder = locate_model(name)
     if is_reranker(folder):
         if pooling is not None or compressed or precision != "float32" or runtime is not None:
             raise ModelError(f"{name} is a re-ranker: leave pooling, compression, precision and runtime out")
         from turnwise.models.reranker import Reranker
 
-        return wrap_model(Reranker.load(folder), name)
+        return wrap_model(Reranker.load(folder), title)
     if compressed:
         from turnwise.models.compression import CompressedEncoder
 
         compressing = CompressedEncoder.load(folder, precision=precision, runtime=runtime)
-        own, model = wrap_model(compressing.encoder), wrap_model(compressing, f"{name}, compressed")
+        own, model = wrap_model(compressing.encoder), wrap_model(compressing, f"{title}, compressed")
         return replace(model, backbones=own.backbones, training_data=own.training_data)
     encoder = Encoder.load(folder, pooling=pooling, precision=precision, runtime=runtime)
-    model = wrap_model(encoder, name)
+    encoder.name = str(name)  # instead of its folder, so that indexes say what to load
+    model = wrap_model(encoder, title)
     if pooling is not None or not (folder / COMPRESSION).is_dir():
         return model
     from turnwise.models.compression import Compression, TemplateEncoder

@@ -16,14 +16,13 @@ Every suite is a file `published/NAME.yaml` with the keys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from importlib.resources import files
 from itertools import product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 
+from turnwise.core.files import package_yaml
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.metrics import MetricKey, MetricRow, Outcome, bootstrap_outcomes, confidence_interval
@@ -82,8 +81,7 @@ class PaperSuite:
 
 
 def _load_suite(name: str) -> PaperSuite:
-    text = files("turnwise.papers").joinpath("published", f"{name}.yaml").read_text(encoding="utf-8")
-    tree = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    tree = package_yaml("turnwise.papers", f"published/{name}.yaml")
     tables = [_parse_table(table, tree["digits"]) for table in tree["tables"]]
     return PaperSuite(
         name,

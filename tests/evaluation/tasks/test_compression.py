@@ -41,7 +41,7 @@ from turnwise.evaluation.tasks.compression import (
 )
 from turnwise.evaluation.tasks.intents import nearest_validation
 from turnwise.models.compression import TEMPLATE_SOURCES, CompressedEncoder, Compression, TemplateSource
-from turnwise.models.loading import load_folder
+from turnwise.models.loading import load_model
 
 Array = npt.NDArray[np.float64]
 
@@ -349,7 +349,7 @@ def test_a_weight_is_chosen_saved_and_plotted(model: Path, data: Path) -> None:
 
 def test_a_side_is_known_by_its_detector_but_not_by_the_share(model: Path, detected: tuple[Path, Path]) -> None:
     def known() -> dict[str, str | None]:
-        return {source: each.fingerprint for source, each in load_folder(model, "m").variants.items()}
+        return {source: each.fingerprint for source, each in load_model(model).variants.items()}
 
     first = known()
     assert set(first) == {"given", "retrieved"} and len(set(first.values())) == 2 and None not in first.values()

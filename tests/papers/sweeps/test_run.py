@@ -22,7 +22,7 @@ from turnwise.core.errors import EvaluationError, TrainingError, TrainingInterru
 from turnwise.corpus.storage.corpus import Corpus, read_corpus
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.models.encoder import Encoder, encoder_fingerprint
-from turnwise.models.loading import ModelUnderTest, load_folder
+from turnwise.models.loading import ModelUnderTest, load_model
 from turnwise.papers.sweeps import run as sweep_module
 from turnwise.papers.sweeps.experiment import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.plan import Sweep, load_sweep, packaged_sweeps
@@ -105,11 +105,11 @@ def test_rerankers_are_evaluated_at_their_best_validation_step(
     """The best model of the run is evaluated, not the last one."""
     loaded: list[Path] = []
 
-    def logged_load(folder: Path, *options: Any) -> ModelUnderTest:
+    def logged_load(folder: Path, *options: Any, title: str) -> ModelUnderTest:
         loaded.append(folder)
-        return load_folder(folder, *options)
+        return load_model(folder, *options, title=title)
 
-    monkeypatch.setattr(sweep_module, "load_folder", logged_load)
+    monkeypatch.setattr(sweep_module, "load_model", logged_load)
     path = tmp_path / "tiny.yaml"
     path.write_text(recipe("ums", "steps=2", "batch_size=4", "probe_every=1").to_yaml(), encoding="utf-8")
     _, point = run(load_sweep(path, ["seed=1"]), corpus(), world, tmp_path / "out", tasks=("reranking",))

@@ -28,7 +28,7 @@ from turnwise.evaluation.probe import make_probe
 from turnwise.evaluation.results import Results
 from turnwise.models.backbone.source import Pooling, locate_model
 from turnwise.models.encoder import EncoderConfig
-from turnwise.models.loading import ModelUnderTest, load_folder, load_model, postprocess_model, wrap_model
+from turnwise.models.loading import ModelUnderTest, load_model, postprocess_model, wrap_model
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.papers.baselines.word_vectors import train_word_vectors
 from turnwise.papers.sweeps.experiment import EvaluationPlan, SweepPoint, write_experiment
@@ -161,7 +161,7 @@ class _SweepRunner:
             model = load_model(f"glove:{path}")
         elif variant.trained:
             folder = self._train(recipe, run_folder)
-            model = load_folder(folder / BEST if recipe.keep_best else folder, run.name, variant.pooling)
+            model = load_model(folder / BEST if recipe.keep_best else folder, variant.pooling, title=run.name)
         else:
             model = wrap_model(load_untrained(recipe, variant.pooling))
         if variant.postprocess is not None:

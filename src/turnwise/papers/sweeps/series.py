@@ -16,7 +16,7 @@ from turnwise.core.files import read_json, replacing, write_json
 from turnwise.core.progress import Progress, silent
 from turnwise.models.backbone.source import Pooling, is_reranker, locate_model, model_card_header
 from turnwise.models.encoder import encoder_fingerprint
-from turnwise.models.loading import load_folder, wrap_model
+from turnwise.models.loading import load_model, wrap_model
 from turnwise.models.reranker import Reranker, reranker_fingerprint
 from turnwise.models.soup import average_weights, check_ratio, check_same_architecture
 from turnwise.models.trainable_encoder import TrainableEncoder
@@ -46,14 +46,14 @@ def evaluate_epochs(
         name = f"epoch {epoch}"
         progress(f"evaluating: {name}", len(points), len(epochs) + 1)
         if epoch:
-            model = load_folder(epochs[epoch], name, pooling)
+            model = load_model(epochs[epoch], pooling, title=name)
         else:
             try:
                 recipe = load_recipe(run / "recipe.yaml")
                 if recipe.reranks:
                     raise TurnwiseError("the layers of a re-ranker do not exist before its training")
                 if recipe.first is not None:
-                    model = load_folder(run / FIRST, name, pooling)
+                    model = load_model(run / FIRST, pooling, title=name)
                 else:
                     model = wrap_model(load_untrained(recipe, pooling), name)
             except TurnwiseError as error:
@@ -116,7 +116,7 @@ def evaluate_soups(
     for number, (ratio, folder) in enumerate(folders.items()):
         name = f"ratio {_format_ratio(ratio)}"
         progress(f"evaluating: {name}", number, len(folders))
-        results = evaluation.evaluate(load_folder(folder, name), folder / "evaluation", progress)
+        results = evaluation.evaluate(load_model(folder, title=name), folder / "evaluation", progress)
         points.append(SweepPoint(name, {"ratio": ratio}, folder, results))
         write_experiment(points, ("ratio",), out, "Soups", [remark])
     progress("evaluating: done", len(folders), len(folders))
