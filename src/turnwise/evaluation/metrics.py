@@ -31,11 +31,11 @@ LOWER_IS_BETTER = (
     "alignment",
     "fpr95",
     "mean cosine",
-    "share of the first principal component",
+    "variance of the first principal component",
     "uniformity",
 )
 
-TEMPLATE_SHARE = "share of the template"  # λ of semantic compression, as chosen on validation data
+TEMPLATE_WEIGHT = "template weight"  # λ of semantic compression, as chosen on validation data
 MILLISECONDS = "milliseconds a context"  # time of a model, on the machine named in the results
 CHANCE = "chance"  # the expected value for random answers
 
@@ -46,7 +46,7 @@ FALSE_REJECTION = "false rejection"
 WITHOUT_ANSWER = "contexts without a right response"
 
 #: Metrics by which models are not compared: they describe the data, the settings or the machine.
-DESCRIPTIVE_METRICS = (WITHOUT_ANSWER, TEMPLATE_SHARE, MILLISECONDS, CHANCE, FALSE_REJECTION)
+DESCRIPTIVE_METRICS = (WITHOUT_ANSWER, TEMPLATE_WEIGHT, MILLISECONDS, CHANCE, FALSE_REJECTION)
 
 _MAX_WEIGHTS = 1_000_000  # number of bootstrap weights that are drawn at once; four times more or fewer were slower
 

@@ -27,7 +27,7 @@ from turnwise.corpus.slots.templates import Template
 from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.corpus.synthetic.sample import labelled_utterances
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts, load_intents
-from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, TEMPLATE_SHARE, Outcome
+from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, TEMPLATE_WEIGHT, Outcome
 from turnwise.evaluation.tasks.compression import (
     CURVE_WEIGHTS,
     TEMPLATE_WEIGHTS,
@@ -196,7 +196,7 @@ def test_the_share_is_best_on_validation_whatever_it_is_on_test(
     own, templates = Side(OWN, False), Side(THEIRS, True)
     actual = metric_values(compressed_intents(own, {"given": templates}, split(valid, test)))
     setting = "1-NN, compressed, templates given"
-    assert actual == {(setting, TEMPLATE_SHARE): chosen, (setting, "accuracy"): 0.0}
+    assert actual == {(setting, TEMPLATE_WEIGHT): chosen, (setting, "accuracy"): 0.0}
     # the other way round it would all have been right
     assert metric_values(compressed_intents(own, {"given": templates}, split(valid, valid)))[setting, "accuracy"] == 100
 
@@ -212,13 +212,13 @@ def test_every_source_has_its_own_weight_and_accuracy() -> None:
     assert [outcome.key for outcome in outcomes] == [
         ("intents", "turns", setting, metric)
         for setting in settings_of.values()
-        for metric in ("accuracy", TEMPLATE_SHARE)
+        for metric in ("accuracy", TEMPLATE_WEIGHT)
     ]
     # what is drawn to itself stays where it is: nothing to choose between
-    shares = {source: metric_values(outcomes)[settings_of[source], TEMPLATE_SHARE] for source in TEMPLATE_SOURCES}
-    assert shares == {"given": 0.5, "detected": 0.1, "retrieved": 0.5}
+    weights = {source: metric_values(outcomes)[settings_of[source], TEMPLATE_WEIGHT] for source in TEMPLATE_SOURCES}
+    assert weights == {"given": 0.5, "detected": 0.1, "retrieved": 0.5}
     assert metric_values(outcomes)[settings_of["detected"], "accuracy"] == 100
-    assert TEMPLATE_SHARE in DESCRIPTIVE_METRICS  # no two models are compared by it
+    assert TEMPLATE_WEIGHT in DESCRIPTIVE_METRICS  # no two models are compared by it
 
 
 def test_nothing_is_given_where_no_slots_are_marked() -> None:
@@ -385,7 +385,7 @@ def test_from_a_trained_model_to_compressed_results(model: Path, data: Path, tmp
         *(f"1-NN, compressed, templates {source}" for source in ("given", "retrieved")),
         *(f"test utterances, λ = {share}, templates given" for share in TEMPLATE_WEIGHTS),
     }
-    assert plain["1-NN, compressed, templates given", TEMPLATE_SHARE] == pytest.approx(answer["template_weight"])
+    assert plain["1-NN, compressed, templates given", TEMPLATE_WEIGHT] == pytest.approx(answer["template_weight"])
     assert (tmp_path / "plain" / "plots" / "geometry.svg").is_file()
 
     run("evaluate", model, *command, "--compressed", "--out", tmp_path / "compressed")

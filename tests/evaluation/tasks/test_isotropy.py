@@ -28,7 +28,7 @@ from turnwise.evaluation.tasks.geometry import (
 )
 
 COSINE = "mean cosine of random pairs"
-SHARE = "share of the first principal component"
+SHARE = "variance of the first principal component"
 DISTANCE = "distance of contexts that share a frequent answer"
 RELATIVE = f"{DISTANCE}, relative to random pairs"
 

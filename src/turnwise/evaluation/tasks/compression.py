@@ -18,7 +18,7 @@ from turnwise.core.types import SupportsEncode, Vectors, normalise_vectors
 from turnwise.corpus.slots.detectors import detector_from_json
 from turnwise.corpus.storage.store import Store
 from turnwise.evaluation.datasets.intents import IntentData, load_intents
-from turnwise.evaluation.metrics import TEMPLATE_SHARE, Outcome
+from turnwise.evaluation.metrics import TEMPLATE_WEIGHT, Outcome
 from turnwise.evaluation.tasks.geometry import geometry
 from turnwise.evaluation.tasks.intents import nearest_intents, nearest_validation
 from turnwise.models.backbone.source import COMPRESSION
@@ -70,7 +70,7 @@ def compressed_intents(
         setting = f"1-NN, compressed, templates {source}"
         accuracy = nearest_intents(MixedEncoder(utterances, templates, weight), data)
         outcomes += [replace(outcome, setting=setting) for outcome in accuracy]
-        outcomes.append(Outcome("intents", data.name, setting, TEMPLATE_SHARE, np.array([[weight]]), scale=1.0))
+        outcomes.append(Outcome("intents", data.name, setting, TEMPLATE_WEIGHT, np.array([[weight]]), scale=1.0))
     return outcomes
 
 

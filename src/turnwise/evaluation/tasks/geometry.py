@@ -99,7 +99,7 @@ def isotropy(encoder: SupportsEncode, data: ConversationData, *, seed: int = 0) 
 
     - 'mean cosine of random pairs' (lower is better): each text is in one pair, so that pairs are independent and the
       bootstrap over them is valid.
-    - 'share of the first principal component' (lower is better) of the centred vectors' variance, in percent; 100 if
+    - 'variance of the first principal component' (lower is better), in percent of the total variance; 100 if
       all vectors are equal. In the bootstrap the centre and the component are those of the corpus: the interval is for
       a fixed direction.
     - 'distance of contexts that share a frequent answer' (higher is better): the mean over pairs of contexts of
@@ -194,7 +194,7 @@ def _measure(
     random = _pair_distances(vectors[: len(texts)])
     yield Outcome("geometry", dataset, setting, "mean cosine of random pairs", 1 - random[None], scale=1.0)
     variance = _principal_variance(vectors[: len(texts)])[None]
-    yield Outcome("geometry", dataset, setting, "share of the first principal component", variance, "ratio")
+    yield Outcome("geometry", dataset, setting, "variance of the first principal component", variance, "ratio")
     # as many of both kinds; since answers take turns, the pairs cut off are of all answers
     sharing = _pair_distances(vectors[len(texts) :])[: len(random)]
     if len(sharing) >= MIN_PAIRS:
