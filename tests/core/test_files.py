@@ -48,6 +48,13 @@ def test_after_an_error_the_old_contents_stay(tmp_path: Path) -> None:
     assert names(tmp_path) == ["file"]
 
 
+def test_a_file_never_replaces_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "folder" / "own").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        write_atomic(tmp_path / "folder", "text")
+    assert names(tmp_path) == ["folder"] and names(tmp_path / "folder") == ["own"]
+
+
 def test_several_writers_of_a_file_do_not_disturb_each_other(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with replacing(path) as first:

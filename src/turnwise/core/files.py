@@ -51,7 +51,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
         if durable:
             for written in (*part.rglob("*"), part):
                 sync_to_disk(written)
-        if path.is_dir():
+        if path.is_dir() and part.is_dir():  # a file never replaces a folder: that raises an OSError below
             replaced = path.with_name(f".replaced-{path.name}")
             _remove(replaced)
             path.rename(replaced)

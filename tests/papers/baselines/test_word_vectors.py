@@ -193,6 +193,8 @@ def test_unwritable_paths_are_rejected_before_counting(market: Corpus, tmp_path:
     (tmp_path / "file").touch()
     with pytest.raises(ModelError, match=r"v\.txt cannot be written .*another --out"):
         train_word_vectors(market, tmp_path / "file" / "v.txt", progress=fail)
+    with pytest.raises(ModelError, match="is a folder: word vectors are one file"):
+        train_word_vectors(market, tmp_path, progress=fail)
 
 
 def test_command_trains_on_a_split(tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ def train_word_vectors(
     The window is the maximum distance of two words, to either side; contexts do not cross turns. Words that occur less
     often than `min_count` are removed before distances are measured.
     """
+    if out.is_dir():
+        raise ModelError(f"{out} is a folder: word vectors are one file, choose another --out")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
