@@ -121,6 +121,14 @@ def test_eml_files_in_any_order(tmp_path: Path, try_import: Callable):
     assert threads(*try_import("mbox", folder).dialogues) == {"2@example.org": ["one", "two"]}
 
 
+@pytest.mark.parametrize(("name", "first_line"), [("support.mbox", 0), ("question.eml", 1)])
+def test_byte_order_mark_is_ignored(name: str, first_line: int, tmp_path: Path, try_import: Callable):
+    lines = mail(ANN, HELP, "Parcel", 0, "Where is it?", 1).splitlines(keepends=True)[first_line:]
+    folder = mailbox(tmp_path / "in", "\ufeff", *lines, name=name)
+    (dialogue,) = try_import("mbox", folder).dialogues
+    assert texts(dialogue) == ["Where is it?"]
+
+
 def test_messages_without_ids_have_the_names_of_their_places(tmp_path: Path, try_import: Callable):
     message = mail(ANN, HELP, "Kettle", 1, "one", 1).replace("Message-ID: <1@example.org>\n", "")
     outcome = try_import("mbox", mailbox(tmp_path / "in", message, message))

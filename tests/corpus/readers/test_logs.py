@@ -160,6 +160,15 @@ def test_missing_column_is_an_error_that_lists_the_columns(
     assert "--set" in error
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF-8", "utf8"])
+def test_byte_order_mark_is_no_part_of_the_first_column(encoding: str, tmp_path: Path, try_import: Callable):
+    content = "conversation,speaker,text\n1,Customer,Hi\n".encode("utf-8-sig")
+    options = {name: name for name in ("conversation", "speaker", "text")}
+    outcome = try_import("table", lay_out(tmp_path / "in", {"log.csv": content}), encoding=encoding, **options)
+    (dialogue,) = outcome.dialogues
+    assert utterances(dialogue) == [("user", "Hi")]
+
+
 def test_quoted_cells_may_hold_line_ends_and_delimiters(tmp_path: Path, try_import: Callable):
     mail = b'"Dear all,\r\n\r\nit says ""no"", twice.\r\nAnn"'
     content = b"conversation,speaker,text\r\na,user," + mail + b'\r\na,,lost\r\na,bot,"x\ty;z"\r\n'

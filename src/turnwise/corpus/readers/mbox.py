@@ -1,5 +1,6 @@
 """E-mail: mbox files and .eml files, with the messages of a thread as a dialogue."""
 
+import codecs
 import email
 import email.errors
 import email.header
@@ -110,6 +111,8 @@ def _add_message(log: MessageLog, thread: str, content: bytes, roles: Mapping[st
 def _read_messages(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the messages of a file with the numbers of their first lines."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        if file.read(3) != codecs.BOM_UTF8:
+            file.seek(0)
         if path.suffix.lower() == ".eml":
             yield 1, file.read()
         else:
