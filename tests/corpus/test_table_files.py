@@ -89,6 +89,12 @@ def test_columns_that_may_be_missing(kind: str, tmp_path: Path) -> None:
     assert (row.values["after"], row.values.get("source"), row.optional_text("source")) == ("b", None, "")
 
 
+def test_other_columns_of_a_parquet_file_can_be_left_unread(tmp_path: Path) -> None:
+    path = table(tmp_path / "in.parquet", [["a", "b"]], ["text", "after"])
+    (row,) = read_rows(path, ["text"], all_columns=False)
+    assert row.values == {"text": "a"}
+
+
 def test_rows_come_one_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "good"}\n{broken\n')
     rows = read_rows(tmp_path / "in.jsonl", ["text"])
@@ -109,6 +115,8 @@ def test_rows_come_one_at_a_time(tmp_path: Path) -> None:
         ("in.jsonl", b'"a"\n' * 50_000 + b'"\xe4"\n', "line 50,001: byte 0xe4 is not utf-8: save the file as UTF-8"),
         ("in.csv", b"id,text\n1,a\n2\n", "line 3: 'text' must be a text, got nothing"),
         ("in.csv", b"id,body\n1,a\n", "in.csv has no column 'text'; it has 'id', 'body'."),
+        ("in.csv", b"id,body\n", "in.csv has no column 'text'; it has 'id', 'body'."),
+        ("in.csv", b"text,text\n1,a\n", "in.csv has several columns 'text': rename all but one"),
         ("in.csv", b"text\nwell, well\n", "line 2: 2 cells under 1 columns: is a delimiter or a quote missing?"),
         ("in.csv", b'text\na\n"b\n\nc\n', "line 3: not a valid row: unexpected end of data"),
         ("in.tsv", b'text\n"so" he said\n', "line 2: not a valid row"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.core.files import sha256
-from turnwise.corpus.readers.shared.files import parquet_rows
+from turnwise.corpus.readers.shared.files import parquet_rows, require_columns
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.storage.rejections import Rejection
 
@@ -63,12 +63,13 @@ def read_rows(
     columns: Sequence[str],
     suffixes: Sequence[str] = TABLE_SUFFIXES,
     hint: str = "Give the right one that name",
+    all_columns: bool = True,
 ) -> Iterator[TableRow]:
     """Yield the rows of a file in order, one at a time; an invalid row raises a CorpusError when it is reached.
 
     A line of a .txt file, and a JSON line that is a string, is the value of the first column. A JSON object may lack
     all columns but the first. Blank lines are rows only in a .txt file. Texts are in UTF-8. `hint` says what to do if
-    a column is missing.
+    a column is missing. Without `all_columns`, the other columns of a Parquet file are not read.
     """
 
     def refuse(rejection: Rejection) -> None:
@@ -76,11 +77,10 @@ def read_rows(
         raise CorpusError(f"{path}{line}: {rejection.reason}")
 
     def check(present: Sequence[str]) -> list[str]:
-        for column in columns[:1] if suffix == ".jsonl" else columns:
-            if column not in present:
-                names = ", ".join(map(repr, present)) or "none"
-                raise CorpusError(f"{path} has no column {column!r}; it has {names}. {hint}")
-        return list(present)
+        require_columns(path, columns, present, hint)
+        if repeated := [column for column in columns if present.count(column) > 1]:
+            raise CorpusError(f"{path} has several columns {repeated[0]!r}: rename all but one")
+        return list(present if all_columns else columns)
 
     check_suffix(path, suffixes)
     if not path.is_file():
@@ -95,13 +95,13 @@ def read_rows(
         case ".parquet":
             rows = parquet_rows(source, path, check)
         case _:
-            rows = source.csv_rows(path)
-    for number, (line, value) in enumerate(rows):
+            rows = source.csv_rows(path, check=check)
+    for line, value in rows:
         values = {columns[0]: value} if isinstance(value, str) else value
         if not isinstance(values, dict):
             raise CorpusError(f"{path}, line {line:,} is neither an object nor a string")
-        if suffix == ".jsonl" or not number:
-            check(list(values))
+        if suffix == ".jsonl":
+            require_columns(f"{path}, line {line:,}", columns[:1], values, hint)
         yield TableRow(path, line, values)
 
 
@@ -127,7 +127,8 @@ def open_text_source(
         raise CorpusError(f"{path} is not a store: only a store has splits and speakers to select")
 
     def rows() -> Iterator[TextRow]:
-        for row in read_rows(path, [column], suffixes=TEXT_FILE_SUFFIXES, hint="Name the right one by --column"):
+        hint = "Name the right one by --column"
+        for row in read_rows(path, [column], TEXT_FILE_SUFFIXES, hint, all_columns=False):
             text = row.text(column)
             yield text, (text,)
 

@@ -58,12 +58,12 @@ def read(
 
 
 def _read_rows(source: CorpusSource, path: Path, columns: list[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def check(present: Sequence[str]) -> list[str]:
+        return require_columns(path, columns, present, _ADVICE)
+
     if path.suffix.lower() == ".parquet":
-        yield from parquet_rows(source, path, lambda present: require_columns(path, columns, present, _ADVICE))
-        return
-    for line, row in source.csv_rows(path, source.detect_dialect(path, columns)):
-        require_columns(path, columns, row, _ADVICE)
-        yield line, row
+        return parquet_rows(source, path, check)
+    return source.csv_rows(path, source.detect_dialect(path, columns), check)
 
 
 def _name(value: Any) -> str | None:

@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -37,8 +38,9 @@ def read(
     trees = ReplyTrees()
     files = source.files("*.csv", "*.csv.gz")
     for number, path in enumerate(files):
-        for line, row in source.csv_rows(path):
-            require_columns(path, _COLUMNS, row, "The reader `table` reads other columns")
+        advice = "The reader `table` reads other columns"
+        check = partial(require_columns, path, _COLUMNS, advice=advice)
+        for line, row in source.csv_rows(path, check=check):
             _add_tweet(source, trees, path, line, row, number, mentions)
     for root, tree in trees.trees():
         sort_tree(tree)

@@ -1,5 +1,6 @@
 """What a reader works with: the files of a corpus, read by format; whatever is wrong becomes a `Rejection`."""
 
+import codecs
 import csv
 import gzip
 import hashlib
@@ -111,7 +112,7 @@ class CorpusSource(ImportLog):
     def _codec(self, path: Path) -> str:
         """Return the encoding to decode a file with, which removes a byte order mark."""
         encoding = self._encoding_of(path)
-        return "utf-8-sig" if encoding == "utf-8" else encoding
+        return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
 
     def _encoding_of(self, path: Path) -> str:
         if self.encoding != DETECT or path in self._encodings:
@@ -133,7 +134,8 @@ class CorpusSource(ImportLog):
 
     def _decoding_error(self, path: Path, byte: int) -> str:
         encoding = self._encoding_of(path)
-        return f"byte 0x{byte:02x} is not {encoding}: save the file as UTF-8, or name its encoding (--encoding latin-1)"
+        advice = "save the file as UTF-8; `turnwise corpus import` also reads others (--encoding latin-1)"
+        return f"byte 0x{byte:02x} is not {encoding}: {advice}"
 
     def _add_bytes(self, count: int) -> None:
         self.counts.bytes += count
@@ -201,8 +203,16 @@ class CorpusSource(ImportLog):
             else:
                 yield number, value
 
-    def csv_rows(self, path: Path, dialect: TableDialect | str = "") -> Iterator[tuple[int, dict[str, str | None]]]:
-        """Yield the rows of a table with a header; malformed ones are rejected. `dialect` may be a delimiter alone."""
+    def csv_rows(
+        self,
+        path: Path,
+        dialect: TableDialect | str = "",
+        check: Callable[[list[str]], object] = lambda header: None,
+    ) -> Iterator[tuple[int, dict[str, str | None]]]:
+        """Yield the rows of a table with a header; malformed ones are rejected.
+
+        `dialect` may be a delimiter alone; `check` is called with the header.
+        """
         if isinstance(dialect, str):
             dialect = TableDialect(dialect or implied_delimiter(path))
         header: list[str] | None = None
@@ -214,6 +224,7 @@ class CorpusSource(ImportLog):
                     continue
                 elif header is None:
                     header = row
+                    check(header)
                 elif len(row) > len(header):
                     reason = f"{len(row)} cells under {len(header)} columns: is a delimiter or a quote missing?"
                     self.reject(path, number, "dialogue", reason, text=dialect.delimiter.join(row))

@@ -47,11 +47,11 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def require_columns(path: Path, columns: Sequence[str], present: Collection[str], advice: str) -> list[str]:
+def require_columns(where: Path | str, columns: Sequence[str], present: Collection[str], advice: str) -> list[str]:
     """Return the columns; raise a CorpusError with the advice if one of them is missing."""
     if missing := [column for column in columns if column not in present]:
-        names = ", ".join(map(repr, present))
-        raise CorpusError(f"{path.name} has no column {missing[0]!r}; it has {names}. {advice}")
+        names = ", ".join(map(repr, present)) or "none"
+        raise CorpusError(f"{where} has no column {missing[0]!r}; it has {names}. {advice}")
     return list(columns)
 
 
