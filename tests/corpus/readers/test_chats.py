@@ -517,6 +517,12 @@ def test_whatsapp_order_of_day_and_month(
     assert ("--set dates=" in found) == ("assumed" in fact)
 
 
+def test_whatsapp_clock_set_back_keeps_the_order(tmp_path: Path, try_import: Callable):
+    lines = ["02:58 - Anna: One", "02:59 - Ben: Two", "02:01 - Anna: Three", "02:30 - Ben: Four", "03:05 - Anna: Five"]
+    folder = whatsapp(tmp_path / "in", *(f"27.10.2024, {line}" for line in lines))
+    assert list(texts(try_import("whatsapp", folder)).values()) == [["One", "Two", "Three", "Four", "Five"]]
+
+
 def test_whatsapp_one_number_above_twelve_decides_for_the_file(tmp_path: Path, try_import: Callable):
     lines = [f"{date}/24, 9:41 PM - Anna: {date}" for date in ("5/1", "6/1", "13/1", "14/1")]
     outcome = try_import("whatsapp", whatsapp(tmp_path / "in", *lines))

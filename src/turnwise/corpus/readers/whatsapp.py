@@ -27,6 +27,7 @@ _SENDER = re.compile(r'([^:"“”„«]{1,80}):(?:\s(.*))?')
 _MARK = "\u200e"  # WhatsApp begins texts that it writes itself, whatever the language, with a left-to-right mark
 _LEADING_MARKS = "\u200e\u200f"
 _MARKS = re.compile("[\u200e\u202a-\u202e\u2066-\u2069\ufeff]")  # direction marks around names, dates and mentions
+_CLOCK_CHANGE = 2 * 3600  # clocks that are set back by up to this many seconds do not change the order of messages
 _WORDS = {name: "|".join(words) for name, words in WORDS["whatsapp"].items()}
 _MEDIA = re.compile(
     rf"<[^<>]{{1,100}}>|.{{1,200}}\((?:{_WORDS['attached']})\)"
@@ -100,6 +101,8 @@ class _WhatsAppExport(ChatExport):
                 date = line.header["separator"].join(line.date)
                 self.reject(self.chat, last, f"the date {date} is not {order} (--set dates=…)", line.texts[0])
                 continue
+            if last is not None and 0 < last - time <= _CLOCK_CHANGE:
+                time = last
             last = time
             match = _SENDER.fullmatch(line.texts[0])
             if match is None:
