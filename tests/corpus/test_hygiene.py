@@ -158,6 +158,7 @@ def test_near_duplicates_follow_the_exact_similarity() -> None:
         ("polish", "no step 'polish'"),
         ("minimum-turns", "needs a number"),
         ("maximum-words=many", "needs a number"),
+        ("maximum-words=²", "needs a number"),
         ("unicode=yes", "takes no value"),
         ("near-duplicates=2", "from 0.5 to below 1"),
         ("near-duplicates=x", "needs a similarity"),

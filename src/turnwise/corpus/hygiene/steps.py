@@ -240,7 +240,7 @@ def make_step(description: str, masking: Masking | None = None, holes: HolePolic
         masking = masking or Masking()
         return CleaningStep(_mask(replace(masking, kinds=tuple(value.split(","))) if equals else masking))
     if name in _WITH_COUNT:
-        if not value.isdigit() or int(value) < 1:
+        if not value.isdecimal() or int(value) < 1:
             raise CorpusError(f"step {name} needs a number, as in {name}=4; got {value or None!r}")
         return CleaningStep(_WITH_COUNT[name](int(value)))
     if name in _WITH_FRACTION:
