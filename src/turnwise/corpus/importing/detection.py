@@ -216,9 +216,10 @@ def _guess_columns(file: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, s
     for role, names in WORDS["columns"].items():
         known = {_normalise(column): column for column in rows[0] if column not in columns.values()}
         candidates = [known[name] for name in names if name in known]
-        for column in reversed(candidates):
+        for column in candidates:
             if _HOLDS[role]([str(row[column]).strip() for row in rows if row.get(column) not in (None, "")]):
                 columns[role] = column
+                break
     missing = [role for role in ("conversation", "speaker", "text") if role not in columns]
     if missing:
         found = ", ".join(map(repr, rows[0]))

@@ -225,10 +225,11 @@ def sort_tree(messages: list[Message]) -> None:
     """Sort the messages of a tree by time; those without a time follow the message that they reply to."""
     by_key = {message.key: message for message in messages}
 
-    def order(message: Message | None) -> tuple[float, bool]:
-        link = message
+    def order(message: Message) -> tuple[float, bool]:
+        link: Message | None = message
         while link is not None and link.time is None:
             link = by_key.get(link.reply_to)
-        return (link and link.time) or float("-inf"), link is not message
+        time = None if link is None else link.time
+        return float("-inf") if time is None else time, message.time is None
 
     messages.sort(key=order)
