@@ -66,13 +66,15 @@ def sample_pairs(
     sampled: dict[tuple[int, int], PairSource] = {}
     for number, (source, pairs) in enumerate(sources.items()):
         before, share = len(sampled), (count + len(sources) - 1 - number) // len(sources)
-        while len(sampled) < before + share:
-            if (pair := next(pairs, None)) is None:
-                raise CorpusError(
-                    f"the turns give {len(sampled) - before} new pairs by {source}, but {share} are needed: ask for"
-                    " fewer, or use more turns"
-                )
+        for pair in pairs:
+            if len(sampled) == before + share:
+                break
             sampled.setdefault((min(pair), max(pair)), source)
+        if len(sampled) < before + share:
+            raise CorpusError(
+                f"the turns give {len(sampled) - before} new pairs by {source}, but {share} are needed: ask for fewer,"
+                " or use more turns"
+            )
     items = list(sampled.items())
     candidates = []
     for number, index in enumerate(random.permutation(len(items)).tolist(), start=1):
