@@ -307,6 +307,17 @@ def test_page_marks_significant_differences(tmp_path: Path) -> None:
     assert verdicts == ["better", "worse"]
 
 
+def test_undefined_differences_have_no_verdict(tmp_path: Path) -> None:
+    points = []
+    for name, value in (("first", 0.5), ("second", np.nan)):
+        evaluated = Results(name, "geometry")
+        evaluated.add([Outcome("geometry", "sample", "all", "accuracy", np.full((1, 9), value))])
+        points.append(SweepPoint(name, {"x": name}, None, (evaluated,)))
+    write_experiment(points, ["x"], tmp_path, "Undefined")
+    elements = PageElements((tmp_path / "report.html").read_text(encoding="utf-8")).elements
+    assert not [attributes for tag, attributes in elements if tag == "td" and "title" in attributes]
+
+
 def test_rewriting_gives_the_same_bytes_as_writing_once(tmp_path: Path) -> None:
     made = points()
     for count in (0, 2, len(made)):

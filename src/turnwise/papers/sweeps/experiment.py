@@ -145,9 +145,10 @@ class _SummaryCell:
     @property
     def verdict(self) -> Literal["better", "worse"] | None:
         """Whether it is significantly better or worse than the first point."""
-        if self.difference is None or self.difference[1] <= 0 <= self.difference[2]:
-            return None
-        return "better" if (self.difference[1] > 0) != self.summary.lower_is_better else "worse"
+        _, low, high = self.difference or (0, 0, 0)
+        if low > 0 or high < 0:  # neither, if they are not defined
+            return "better" if (low > 0) != self.summary.lower_is_better else "worse"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
