@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch.testing import assert_close
-from transformers import PreTrainedModel
+from transformers import AlbertConfig, AlbertModel, PreTrainedModel
 
 from tests.helpers.families import FAMILIES, WORDS, mean_states, padded_output, plain_model, sequences
 from turnwise.core.dialogue import Dialogue, Turn
@@ -18,6 +18,7 @@ from turnwise.models.backbone import backbone as backbone_module
 from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.backbone.stream import TokenStream
+from turnwise.models.backbone.transformers_backbone import TransformersBackbone
 from turnwise.models.encoder import Encoder
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, load_recipe
@@ -94,6 +95,13 @@ def test_more_layers_than_present_are_rejected(count: int, tiny_folder: Folder) 
     with pytest.raises(ModelError, match=f"layers={count}: .* has 3 here, keep 1 to 3"):
         backbone.keep_layers(count)
     assert backbone.layers == 3
+
+
+def test_layers_that_share_their_weights_cannot_be_removed() -> None:
+    config = AlbertConfig(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=8)
+    backbone = TransformersBackbone(AlbertModel(config), None)
+    with pytest.raises(ModelError, match="cannot find the transformer layers of albert"):
+        backbone.keep_layers(2)
 
 
 @pytest.fixture(scope="module")

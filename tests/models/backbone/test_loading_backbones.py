@@ -85,6 +85,9 @@ def test_incomplete_folder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match="holds no weights"):
         load_backbone(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "model2vec"}')
+    with pytest.raises(ModelError, match="holds a static model, which cannot be trained"):
+        load_backbone(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["./missing", "some/where/else", "../missing", Path("/missing")])

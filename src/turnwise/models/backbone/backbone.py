@@ -88,7 +88,10 @@ class Backbone(nn.Module, ABC):
     def layer_list(self) -> nn.ModuleList:
         """Return the transformer layers, the lowest first."""
         lists = (module for module in self.model.modules() if isinstance(module, nn.ModuleList))
-        return next(layers for layers in lists if len(layers) == self.config.num_hidden_layers)
+        for layers in lists:
+            if len(layers) == self.config.num_hidden_layers:
+                return layers
+        raise ModelError(f"cannot find the transformer layers of {self.config.model_type}")
 
     def keep_layers(self, count: int) -> None:
         """Remove all transformer layers except the lowest `count`."""

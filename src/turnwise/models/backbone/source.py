@@ -111,6 +111,8 @@ def check_model_folder(folder: Path) -> None:
     """Make sure that a folder holds what a backbone is loaded from."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} is not a model folder: it has no config.json")
+    if read_json(folder / "config.json").get("model_type") == STATIC:
+        raise ModelError(f"{folder} holds a static model, which cannot be trained: use the model that it was made of")
     if any(folder.glob("*.safetensors")):
         # without any of these, transformers creates a tokenizer to which every word is unknown
         if not any(any(folder.glob(pattern)) for pattern in ("tokenizer.json", "vocab.*", "*.model")):
