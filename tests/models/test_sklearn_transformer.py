@@ -9,6 +9,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
@@ -18,6 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from tests.helpers.encoders import RandomEncoder
 from turnwise import Encoder, EncoderTransformer
+from turnwise.models.trainable_encoder import TrainableEncoder
 
 TEXTS = ["where is my parcel", "has it been shipped", "cancel my order", "I no longer want it"]
 LABELS = ["track", "track", "cancel", "cancel"]
@@ -61,6 +63,21 @@ def test_parameters_and_clones(folder: str) -> None:
     assert (copy.max_length, copy.normalise, transformer.normalise) == (8, True, None)
     given = RandomEncoder()
     assert clone(EncoderTransformer(given)).encoder is given
+
+
+@pytest.mark.parametrize("options", [{"max_length": 0}, {"max_length": "8"}, {"normalise": "yes"}])
+def test_invalid_parameters(options: dict, folder: str) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(options))} must be"):
+        EncoderTransformer(folder, **options).transform(TEXTS)
+
+
+def test_each_transformer_loads_the_model_that_is_in_the_folder_now(folder: str, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        encoder = TrainableEncoder.load(folder, device="cpu")
+        torch.nn.init.normal_(encoder.backbone.embeddings().word_embeddings.weight, generator=torch.manual_seed(seed))
+        encoder.save(tmp_path / "model")
+        transformer = EncoderTransformer(str(tmp_path / "model"))
+        np.testing.assert_allclose(transformer.transform(TEXTS), encoder.encode(TEXTS), atol=1e-5)
 
 
 def test_feature_names_and_pandas_output(folder: str, encoder: Encoder) -> None:

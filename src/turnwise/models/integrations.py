@@ -4,7 +4,7 @@ mteb is not a dependency of turnwise; it is imported when its metadata is reques
 """
 
 from collections.abc import Iterable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -54,9 +54,20 @@ class EncoderTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return int(self._load().encode(["text"]).shape[1])
 
     def _load(self) -> SupportsEncode:
+        if self.normalise not in (None, True, False):
+            raise ValueError(f"normalise must be True, False or None, got {self.normalise!r}")
+        if self.max_length is not None and (type(self.max_length) is not int or self.max_length < 1):
+            raise ValueError(f"max_length must be a positive integer or None, got {self.max_length!r}")
         if not isinstance(self.encoder, str | Path):
             return self.encoder
-        return _load_encoder(self.encoder)
+        name, encoder = getattr(self, "_loaded", (None, None))
+        if encoder is None or name != self.encoder:
+            encoder = Encoder.load(self.encoder)
+            self._loaded = (self.encoder, encoder)
+        return encoder
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_loaded"}
 
     def __sklearn_clone__(self) -> "EncoderTransformer":
         return type(self)(**self.get_params(deep=False))  # the same encoder: it is never changed
@@ -70,12 +81,6 @@ class EncoderTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-
-@lru_cache(maxsize=1)
-def _load_encoder(name: str | Path) -> Encoder:
-    """Load an encoder; the last one is kept, apart from the transformers, whose copies hold its name only."""
-    return Encoder.load(name)
 
 
 def _as_list(texts: Iterable[Any]) -> list[Any]:
