@@ -37,8 +37,7 @@ TEMPLATE_SOURCES: tuple[str, ...] = get_args(TemplateSource)
 #: The default λ: the middle of the three that the paper tries, and that of its best model for ATIS (Figure 10).
 DEFAULT_TEMPLATE_WEIGHT = 0.2
 
-#: Utterances that are compared with all templates at a time.
-_BLOCK = 512
+_SIMILARITIES = 1 << 22  # number of similarities of utterances and templates that are in memory at a time
 
 _SETTINGS_FILE = "compression.json"
 _TENSORS_FILE = "compression.safetensors"
@@ -118,7 +117,8 @@ class Compression(nn.Module):
 
     def retrieve(self, utterances: Vectors) -> Vectors:
         """Return t′ of the nearest template of the training corpus for each utterance's vector of length 1."""
-        blocks = torch.from_numpy(utterances).to(self.vectors.device).split(_BLOCK)
+        rows = max(1, _SIMILARITIES // len(self.templates))
+        blocks = torch.from_numpy(utterances).to(self.vectors.device).split(rows)
         nearest = [self.vectors[(block @ self.vectors.T).argmax(1)] for block in blocks]
         return np.asarray(torch.cat(nearest).cpu())
 

@@ -190,14 +190,16 @@ class SentenceTransformerEncoder:
         texts = [_join_turns(item, f" {separator} " if separator else " ") for item in inputs]
         is_history = np.array([not isinstance(item, str) and len(item) > 1 for item in inputs], np.bool_)
         options = {"normalize_embeddings": bool(normalise), "show_progress_bar": False}
-        vectors: dict[int, Vectors] = {}
+        vectors = np.empty((0, 0), np.float32)
         for histories in (False, True):
             rows = np.flatnonzero(is_history == histories)
             if len(rows):
                 with self._truncation(histories, max_length):
                     encoded = self._model.encode([texts[row] for row in rows], **options)
-                vectors |= zip(rows.tolist(), encoded, strict=True)
-        return np.array([vectors[row] for row in range(len(inputs))], np.float32)
+                if not len(vectors):
+                    vectors = np.empty((len(inputs), encoded.shape[1]), np.float32)
+                vectors[rows] = encoded
+        return vectors
 
     @contextmanager
     def _truncation(self, from_head: bool, max_length: int | None) -> Iterator[None]:

@@ -188,17 +188,17 @@ class _FineTuner:
     ) -> nn.Module:
         """Fit the encoder and a linear layer, which is returned; targets are classes, or flags of several labels."""
         support, validation = rows
-        flags = targets.is_floating_point()
+        flags, own_targets, held_out_targets = targets.is_floating_point(), targets[support], targets[validation]
         head = linear_head(self.encoder.hidden, size, self._settings.dropout, seed).to(self.device)
         held_out = [tokens[row] for row in validation]
 
         def loss(outputs: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
             compute = binary_cross_entropy_with_logits if flags else cross_entropy
-            return compute(outputs[0], targets[support][batch])
+            return compute(outputs[0], own_targets[batch])
 
         def validate(encoder: TrainableEncoder, head: nn.Module) -> float:
             logits = compute_outputs(encoder, head, held_out)
-            scores = logit_f1_scores(logits, targets[validation]) if flags else accuracy(logits, targets[validation])
+            scores = logit_f1_scores(logits, held_out_targets) if flags else accuracy(logits, held_out_targets)
             return float(np.mean(scores))
 
         self._fit(head, [(tokens[row],) for row in support], loss, validate, seed)
