@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -32,7 +32,6 @@ from turnwise.models.identity import EncoderId, digest_model
 
 #: Where a template comes from.
 TemplateSource = Literal["given", "detected", "retrieved"]
-TEMPLATE_SOURCES: tuple[str, ...] = get_args(TemplateSource)
 
 #: The default λ: the middle of the three that the paper tries, and that of its best model for ATIS (Figure 10).
 DEFAULT_TEMPLATE_WEIGHT = 0.2

@@ -25,18 +25,8 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.validation import NonNegativeInt, Positive, PositiveInt
+from turnwise.objectives import objective as base
 from turnwise.objectives.losses import candidate_nt_xent, guided_cosine, guided_vectors
-from turnwise.objectives.objective import (
-    Batch,
-    BatchStates,
-    Example,
-    Metrics,
-    PooledObjective,
-    PreparedBatch,
-    StatesObjective,
-    Tensors,
-    equal_texts,
-)
 
 Turns = npt.NDArray[np.int64]
 
@@ -46,7 +36,7 @@ _MAX_RESPONSES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class DialogueCSE(StatesObjective):
+class DialogueCSE(base.StatesObjective):
     """Matching-guided embeddings of responses, contrasted."""
 
     temperature: Positive = 0.1  # τ
@@ -69,7 +59,7 @@ class DialogueCSE(StatesObjective):
         if not (self.negatives or self.in_batch):
             raise ValueError("negatives must be 1 or more, or 0 with in_batch=true; got 0")
 
-    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+    def examples(self, dialogue: Dialogue) -> Iterator[base.Example]:
         """Iterate over (turns of the contexts and responses, responses)."""
         turns = len(dialogue.turns)
         together = 1 if self.unit == "response" else _MAX_RESPONSES
@@ -77,7 +67,7 @@ class DialogueCSE(StatesObjective):
             end = min(begin + together, turns)
             first, last = self._around(begin, 0, turns)[0], self._around(end - 1, 0, turns)[1]
             if last - first > 1:
-                yield Example(((first, last), (begin, end)))
+                yield base.Example(((first, last), (begin, end)))
 
     def _around(self, response: int, first: int, last: int) -> tuple[int, int]:
         """Return the window of a response and its context."""
@@ -92,7 +82,7 @@ class DialogueCSE(StatesObjective):
             return nn.Sequential(nn.Linear(hidden, 256), nn.Tanh(), nn.Linear(256, 1, bias=False))
         return nn.Module()
 
-    def prepare(self, batch: Batch) -> PreparedBatch:
+    def prepare(self, batch: base.Batch) -> base.PreparedBatch:
         """Return every turn once, and which turns are whose context, response and negatives."""
         places = [
             (self._around(response, first, last), response)
@@ -116,7 +106,7 @@ class DialogueCSE(StatesObjective):
             "positives": np.searchsorted(pool, responses),
             "candidates": self._candidates(batch, responses, dialogues, drawn, pool),
         }
-        return PreparedBatch(batch.singles(turns), len(responses), inputs)
+        return base.PreparedBatch(batch.singles(turns), len(responses), inputs)
 
     def _draw(self, random: np.random.Generator, starts: Turns, dialogues: Turns) -> Turns:
         """Draw negatives (responses, negatives): first another dialogue, each equally likely, then one of its turns."""
@@ -129,7 +119,7 @@ class DialogueCSE(StatesObjective):
         return np.asarray(starts[drawn] + (chance * (starts[drawn + 1] - starts[drawn])).astype(np.int64))
 
     def _candidates(
-        self, batch: Batch, responses: Turns, dialogues: Turns, drawn: Turns, pool: Turns
+        self, batch: base.Batch, responses: Turns, dialogues: Turns, drawn: Turns, pool: Turns
     ) -> npt.NDArray[np.bool_]:
         """Return (responses, pool), true for the true response and its negatives."""
         rows = np.arange(len(responses))[:, None]
@@ -144,7 +134,7 @@ class DialogueCSE(StatesObjective):
         candidates[rows[:, 0], np.searchsorted(pool, responses)] = True
         return candidates
 
-    def loss(self, states: BatchStates, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, states: base.BatchStates, inputs: base.Tensors, heads: nn.Module) -> tuple[Tensor, base.Metrics]:
         """Compute Eqs. 3 to 8."""
         tokens, mask = states.padded()
         means = tokens.sum(1) / mask.sum(1, keepdim=True)
@@ -187,7 +177,7 @@ def _attention_cosine(turns: Tensor, present: Tensor, responses: Tensor, mask: T
 
 
 @dataclass(frozen=True, slots=True)
-class Siamese(PooledObjective):
+class Siamese(base.PooledObjective):
     """SiameseBERT, DialogueCSE's baseline (after Yang et al., 2018, and Henderson et al., 2020).
 
     Context and response go through one encoder, the context through an MLP, and are compared by dot product with
@@ -198,18 +188,18 @@ class Siamese(PooledObjective):
     context_turns: PositiveInt = 1
     mask_equal: bool = False  # equal responses in a batch are not used as negatives of each other
 
-    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+    def examples(self, dialogue: Dialogue) -> Iterator[base.Example]:
         """Iterate over (context, response); a context may have fewer turns than requested."""
         for response in range(1, len(dialogue.turns)):
-            yield Example(((max(0, response - self.context_turns), response), (response, response + 1)))
+            yield base.Example(((max(0, response - self.context_turns), response), (response, response + 1)))
 
     def make_heads(self, hidden: int) -> nn.Module:
         """Create the MLP: linear, ReLU, linear."""
         return nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, hidden))
 
-    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: base.Tensors, heads: nn.Module) -> tuple[Tensor, base.Metrics]:
         """Compute the cross-entropy of each context over the batch's responses, with logits scaled as in attention."""
-        same = equal_texts(inputs["identities"][1])
+        same = base.equal_texts(inputs["identities"][1])
         logits = (heads(vectors[0]) @ vectors[1].T).float() / vectors.shape[-1] ** 0.5
         if self.mask_equal:
             logits = logits.masked_fill(same, -1e9)

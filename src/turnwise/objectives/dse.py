@@ -8,16 +8,8 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.validation import NonNegativeInt, Positive, PositiveInt
+from turnwise.objectives import objective as base
 from turnwise.objectives.losses import Weighting, hard_negative_nt_xent
-from turnwise.objectives.objective import (
-    Example,
-    Metrics,
-    PooledObjective,
-    Tensors,
-    Traits,
-    count_words,
-    equal_texts,
-)
 
 
 def contrastive_head(hidden: int, size: int) -> nn.Module:
@@ -29,7 +21,7 @@ def contrastive_head(hidden: int, size: int) -> nn.Module:
 
 
 @dataclass(frozen=True, slots=True)
-class DSE(PooledObjective):
+class DSE(base.PooledObjective):
     """Consecutive utterances: each pair (uᵢ, uᵢ₊₁) once, whoever speaks first, if both are long enough."""
 
     temperature: Positive = 0.05  # τ
@@ -45,34 +37,34 @@ class DSE(PooledObjective):
     head_size: NonNegativeInt = 128  # of the vectors that the loss compares; 0: no head, the encoder's own vectors
 
     @property
-    def traits(self) -> Traits:
+    def traits(self) -> base.Traits:
         """DSE-dropout uses each sentence once."""
-        return Traits(unique=self.positives == "dropout")
+        return base.Traits(unique=self.positives == "dropout")
 
-    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+    def examples(self, dialogue: Dialogue) -> Iterator[base.Example]:
         """Iterate over (query, response)."""
-        long = [count_words(turn.text) > self.minimum_words for turn in dialogue.turns]
+        long = [base.count_words(turn.text) > self.minimum_words for turn in dialogue.turns]
         if self.positives == "dropout":
-            yield from (Example(((turn, turn + 1),) * 2) for turn, enough in enumerate(long) if enough)
+            yield from (base.Example(((turn, turn + 1),) * 2) for turn, enough in enumerate(long) if enough)
             return
         if self.positives == "entailment":
             if dialogue.turns[1].intent == "entailment":
-                yield Example(((0, 1), (1, 2)))
+                yield base.Example(((0, 1), (1, 2)))
             return
         for response in range(1, len(long)):
             # words are counted in the turn next to the response, so that all variants have the same pairs
             if long[response - 1] and long[response]:
                 for turns in self.query_turns:
                     if turns <= response:
-                        yield Example(((response - turns, response), (response, response + 1)))
+                        yield base.Example(((response - turns, response), (response, response + 1)))
 
     def make_heads(self, hidden: int) -> nn.Module:
         """Create the contrastive head, which is used in training only."""
         return contrastive_head(hidden, self.head_size) if self.head_size else nn.Identity()
 
-    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: base.Tensors, heads: nn.Module) -> tuple[Tensor, base.Metrics]:
         """Compute Eqs. 1–3 on the heads' outputs."""
-        same = equal_texts(inputs["identities"].flatten())
+        same = base.equal_texts(inputs["identities"].flatten())
         masked = same if self.mask_equal and self.positives != "dropout" else None
         queries, responses = heads(vectors)
         loss = hard_negative_nt_xent(queries, responses, self.temperature, weighting=self.weighting, same=masked)

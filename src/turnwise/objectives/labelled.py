@@ -15,22 +15,12 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.validation import Fraction, Integer, NonNegative, Positive
+from turnwise.objectives import objective as base
 from turnwise.objectives.losses import prototype_nt_xent, supervised_contrastive
-from turnwise.objectives.objective import (
-    Batch,
-    Example,
-    LabelSampling,
-    Metrics,
-    PooledObjective,
-    PreparedBatch,
-    Tensors,
-    Traits,
-    intent_label,
-)
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled(PooledObjective):
+class Labelled(base.PooledObjective):
     """Utterances with intents: prototypes, and supervised contrast."""
 
     temperature: Positive = 0.05  # τ
@@ -45,25 +35,25 @@ class Labelled(PooledObjective):
             raise ValueError("prototype_weight and contrastive_weight are both 0: one of them must be positive")
 
     @property
-    def traits(self) -> Traits:
+    def traits(self) -> base.Traits:
         """Batches of intents with a few utterances each."""
-        return Traits(columns=1, label_sampling=LabelSampling(self.utterances, self.same_domain))
+        return base.Traits(columns=1, label_sampling=base.LabelSampling(self.utterances, self.same_domain))
 
-    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+    def examples(self, dialogue: Dialogue) -> Iterator[base.Example]:
         """Iterate over the turns that have an intent."""
         for number, turn in enumerate(dialogue.turns):
             if turn.intent is not None:
-                yield Example(((number, number + 1),), intent_label(turn.intent))
+                yield base.Example(((number, number + 1),), base.intent_label(turn.intent))
 
-    def prepare(self, batch: Batch) -> PreparedBatch:
+    def prepare(self, batch: base.Batch) -> base.PreparedBatch:
         """Return the utterances with their intents, numbered from 0; every other one of an intent is in its support."""
         _, labels, counts = np.unique(batch.labels, return_inverse=True, return_counts=True)
         order = np.argsort(labels, kind="stable")
         places = np.empty_like(order)
         places[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return PreparedBatch(batch.column(0), len(batch), {"labels": labels, "support": places % 2 == 0})
+        return base.PreparedBatch(batch.column(0), len(batch), {"labels": labels, "support": places % 2 == 0})
 
-    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: base.Tensors, heads: nn.Module) -> tuple[Tensor, base.Metrics]:
         """Compute the weighted sum of both losses; the metrics are the single ones."""
         labels = inputs["labels"]
         losses: dict[str, Tensor] = {}

@@ -19,19 +19,9 @@ from turnwise.models.backbone.inputs import END_OF_TURN
 from turnwise.models.backbone.language_head import LanguageHead, word_embeddings
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens
 from turnwise.models.backbone.stream import TokenStream
+from turnwise.objectives import objective as base
 from turnwise.objectives.losses import binary_classification, masked_language_model
 from turnwise.objectives.masked_language import mask_tokens, masked_token_logits
-from turnwise.objectives.objective import (
-    Arrays,
-    Batch,
-    BatchStates,
-    Example,
-    Members,
-    PreparedBatch,
-    TokenObjective,
-    TokenStates,
-    Traits,
-)
 from turnwise.objectives.ums import is_labelled
 
 #: ELECTRA's weight of replaced token detection, relative to the generator's loss.
@@ -42,7 +32,7 @@ _NARROWER, _LAYERS, _HEAD_WIDTH = 4, 2, 64
 
 
 @dataclass(frozen=True, slots=True)
-class PostTraining(TokenObjective):
+class PostTraining(base.TokenObjective):
     """Domain post-training (Whang et al., 2020 and 2021).
 
     A dialogue is split in two between turns, and half of the times the second part is taken from another dialogue:
@@ -71,11 +61,11 @@ class PostTraining(TokenObjective):
         return self.detection
 
     @property
-    def traits(self) -> Traits:
+    def traits(self) -> base.Traits:
         """The end of a turn may be marked."""
-        return Traits(special_tokens=(END_OF_TURN,) if self.end_of_turn else ())
+        return base.Traits(special_tokens=(END_OF_TURN,) if self.end_of_turn else ())
 
-    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+    def examples(self, dialogue: Dialogue) -> Iterator[base.Example]:
         """Iterate over (dialogue, turns before which it may be split): one turn, or all but the first.
 
         A dialogue whose last turn is labelled as a wrong response is not used.
@@ -84,9 +74,9 @@ class PostTraining(TokenObjective):
         if is_labelled(dialogue) and dialogue.turns[-1].intent == WRONG_RESPONSE:
             return
         if self.unit == "place":
-            yield from (Example(((0, turns), (split, split + 1))) for split in range(1, turns))
+            yield from (base.Example(((0, turns), (split, split + 1))) for split in range(1, turns))
         elif turns > 1:
-            yield Example(((0, turns), (1, turns)))
+            yield base.Example(((0, turns), (1, turns)))
 
     def make_heads(self, hidden: int) -> nn.Module:
         """Create a generator and the detection head, or BERT's prediction head; and the next-sentence head."""
@@ -100,7 +90,7 @@ class PostTraining(TokenObjective):
             heads["next_sentence"] = nn.Linear(hidden, 1)
         return heads
 
-    def prepare(self, batch: Batch) -> PreparedBatch:
+    def prepare(self, batch: base.Batch) -> base.PreparedBatch:
         """Return pairs with masked tokens, the original tokens, and whether the second part belongs to the first.
 
         The items of the loss are pairs; a mean over tokens is therefore multiplied by pairs / tokens.
@@ -123,9 +113,9 @@ class PostTraining(TokenObjective):
         if self.detection:
             inputs["uniforms"] = batch.random.random(masked, dtype=np.float32)
         segments = RaggedTokens.of([segments for _, segments in pairs])
-        return PreparedBatch(sequences, len(batch), inputs, segments, np.ones(len(batch), np.int64))
+        return base.PreparedBatch(sequences, len(batch), inputs, segments, np.ones(len(batch), np.int64))
 
-    def _pair(self, batch: Batch, dialogue: list[int], places: list[int]) -> tuple[tuple[Tokens, Tokens], bool]:
+    def _pair(self, batch: base.Batch, dialogue: list[int], places: list[int]) -> tuple[tuple[Tokens, Tokens], bool]:
         """Split a dialogue, or join its first part with the rest of another; return the pair, and which it is."""
         (first, last), (earliest, behind) = dialogue, places
         split = int(batch.random.integers(earliest, behind))
@@ -138,7 +128,7 @@ class PostTraining(TokenObjective):
         longest = min(self.length, batch.longest)
         return batch.composer.pair(np.concatenate(before), np.concatenate(after), longest), follows
 
-    def _pieces(self, batch: Batch, turns: Iterable[int]) -> list[Tokens]:
+    def _pieces(self, batch: base.Batch, turns: Iterable[int]) -> list[Tokens]:
         """Collect turns until they fill a sequence."""
         end = np.array([batch.composer.special[END_OF_TURN]] if self.end_of_turn else [], np.int32)
         pieces: list[Tokens] = []
@@ -151,7 +141,7 @@ class PostTraining(TokenObjective):
         return pieces
 
     def replace_tokens(
-        self, stream: TokenStream, members: Members, inputs: Arrays, heads: nn.Module, embeddings: nn.Module
+        self, stream: TokenStream, members: base.Members, inputs: base.Arrays, heads: nn.Module, embeddings: nn.Module
     ) -> tuple[TokenStream, Tensor]:
         """Fill in the masked tokens by the generator; return the stream and the sum of the generator's loss.
 
@@ -161,14 +151,16 @@ class PostTraining(TokenObjective):
         assert isinstance(heads, nn.ModuleDict)
         generator = heads["generator"]
         assert isinstance(generator, Generator)
-        states = TokenStates(generator(stream, embeddings), stream, members)
+        states = base.TokenStates(generator(stream, embeddings), stream, members)
         logits, targets = masked_token_logits(states, inputs, generator.language, embeddings)
         rows, own = _masked_rows(stream, members, inputs)
         ids = stream.ids.clone()
         ids[rows] = sample_tokens(logits, states.to_tensor(inputs["uniforms"][own]))
         return replace(stream, ids=ids), masked_language_model(logits, targets) * float(inputs["pairs_per_masked"])
 
-    def loss_sum(self, states: TokenStates, inputs: Arrays, heads: nn.Module, embeddings: nn.Module) -> Tensor:
+    def loss_sum(
+        self, states: base.TokenStates, inputs: base.Arrays, heads: nn.Module, embeddings: nn.Module
+    ) -> Tensor:
         """Compute the loss of masked or replaced tokens, and of next-sentence prediction."""
         assert isinstance(heads, nn.ModuleDict)
         if self.detection:
@@ -211,7 +203,7 @@ class Generator(nn.Module):
         device = stream.ids.device
         words = embedding(stream.ids, word_embeddings(embeddings, self.narrow.in_features))
         states = self.norm(self.narrow(words) + self.positions(stream.positions().to(device)))
-        padded, mask = BatchStates(states, torch.from_numpy(stream.lengths).to(device)).padded()
+        padded, mask = base.BatchStates(states, torch.from_numpy(stream.lengths).to(device)).padded()
         for layer in self.layers:
             padded = layer(padded, src_key_padding_mask=~mask)
         return padded[mask]
@@ -224,7 +216,7 @@ def sample_tokens(logits: Tensor, uniforms: Tensor) -> Tensor:
     return tokens.clamp(max=logits.shape[-1] - 1)  # rounding may put the number at the very end
 
 
-def replaced_tokens(stream: TokenStream, members: Members, inputs: Arrays) -> Tensor:
+def replaced_tokens(stream: TokenStream, members: base.Members, inputs: base.Arrays) -> Tensor:
     """Return (tokens,), true where a token differs from the original."""
     rows, own = _masked_rows(stream, members, inputs)
     targets = torch.as_tensor(inputs["targets"][own], device=stream.ids.device)
@@ -233,6 +225,8 @@ def replaced_tokens(stream: TokenStream, members: Members, inputs: Arrays) -> Te
     return replaced
 
 
-def _masked_rows(stream: TokenStream, members: Members, inputs: Arrays) -> tuple[Tensor, npt.NDArray[np.bool_]]:
+def _masked_rows(
+    stream: TokenStream, members: base.Members, inputs: base.Arrays
+) -> tuple[Tensor, npt.NDArray[np.bool_]]:
     """Return where in a stream the masked tokens of its sequences are, and which masked tokens these are."""
-    return TokenStates(torch.arange(stream.tokens, device=stream.ids.device), stream, members).select(inputs)
+    return base.TokenStates(torch.arange(stream.tokens, device=stream.ids.device), stream, members).select(inputs)

@@ -7,19 +7,12 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.validation import NonNegativeInt, Positive
+from turnwise.objectives import objective as base
 from turnwise.objectives.losses import nt_xent
-from turnwise.objectives.objective import (
-    Example,
-    Metrics,
-    PooledObjective,
-    Tensors,
-    Traits,
-    count_words,
-)
 
 
 @dataclass(frozen=True, slots=True)
-class SimCSE(PooledObjective):
+class SimCSE(base.PooledObjective):
     """SimCSE (Gao et al., 2021): a sentence twice under dropout, or NLI triplets with hard negatives."""
 
     supervised: bool = False  # from NLI triplets (premise, entailment, contradiction)
@@ -29,24 +22,24 @@ class SimCSE(PooledObjective):
     head: bool = True  # a tanh layer in training only; without it the pooling 'cls-mlp' keeps its own layer
 
     @property
-    def traits(self) -> Traits:
+    def traits(self) -> base.Traits:
         """Sentence, positive and, if supervised, negative; otherwise each sentence is used once."""
-        return Traits(columns=3 if self.supervised else 2, unique=not self.supervised)
+        return base.Traits(columns=3 if self.supervised else 2, unique=not self.supervised)
 
-    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+    def examples(self, dialogue: Dialogue) -> Iterator[base.Example]:
         """Iterate over the sentences, each paired with itself, or triplets."""
         if not self.supervised:
             for number, turn in enumerate(dialogue.turns):
-                if count_words(turn.text) > self.minimum_words:
-                    yield Example(((number, number + 1), (number, number + 1)))
+                if base.count_words(turn.text) > self.minimum_words:
+                    yield base.Example(((number, number + 1), (number, number + 1)))
         elif len(dialogue.turns) == 3:
-            yield Example(((0, 1), (1, 2), (2, 3)))
+            yield base.Example(((0, 1), (1, 2), (2, 3)))
 
     def make_heads(self, hidden: int) -> nn.Module:
         """Create the tanh layer on the pooled vector, which the authors drop at test time in the unsupervised form."""
         return nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh()) if self.head else nn.Identity()
 
-    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: base.Tensors, heads: nn.Module) -> tuple[Tensor, base.Metrics]:
         """Compute Eq. 1 (unsupervised) or Eq. 5 (supervised) of the paper."""
         anchors, positives, *negatives = heads(vectors)
         identities = inputs["identities"]

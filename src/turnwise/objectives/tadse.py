@@ -30,21 +30,12 @@ from turnwise.models.backbone.source import COMPRESSION
 from turnwise.models.backbone.stream import PoolerLayer
 from turnwise.models.compression import Compression
 from turnwise.models.encoder import Encoder
+from turnwise.objectives import objective as base
 from turnwise.objectives.losses import nt_xent
-from turnwise.objectives.objective import (
-    Batch,
-    Example,
-    Metrics,
-    PooledObjective,
-    PreparedBatch,
-    Tensors,
-    Traits,
-    equal_texts,
-)
 
 
 @dataclass(frozen=True, slots=True)
-class TaDSE(PooledObjective):
+class TaDSE(base.PooledObjective):
     """Templates, utterances, and pairs of them, contrasted."""
 
     temperature: Positive = 0.05  # τ_u, and that of the other two losses unless they have their own
@@ -63,7 +54,7 @@ class TaDSE(PooledObjective):
     #: Turns with fewer slots are not used; 0, as in the paper: they are their own templates.
     min_slots: NonNegativeInt = 0
 
-    traits: ClassVar = Traits(columns=1, unique=True, special_tokens=(SLOT,), rewriter=template_text)
+    traits: ClassVar = base.Traits(columns=1, unique=True, special_tokens=(SLOT,), rewriter=template_text)
 
     def __post_init__(self) -> None:
         if not self.utterance_weight + self.template_weight + self.pair_weight:
@@ -81,11 +72,11 @@ class TaDSE(PooledObjective):
                 " objectives.tadse=false"
             )
 
-    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+    def examples(self, dialogue: Dialogue) -> Iterator[base.Example]:
         """Iterate over the turns with enough slots."""
         for number, turn in enumerate(dialogue.turns):
             if not self.min_slots or len(non_overlapping_slots(turn)) >= self.min_slots:
-                yield Example(((number, number + 1),))
+                yield base.Example(((number, number + 1),))
 
     def make_heads(self, hidden: int) -> nn.Module:
         """Create M_A, if it is used."""
@@ -105,7 +96,7 @@ class TaDSE(PooledObjective):
         templates = 2 if self.template_weight else 1 if self.pair_weight else 0
         return ("utterance",) * utterances + ("template",) * templates
 
-    def prepare(self, batch: Batch) -> PreparedBatch:
+    def prepare(self, batch: base.Batch) -> base.PreparedBatch:
         """Return the views: utterances (once or twice), then templates (once or twice)."""
         turns = batch.windows[:, 0, 0].tolist()
         longest = min(batch.max_length, batch.longest)
@@ -116,17 +107,19 @@ class TaDSE(PooledObjective):
         ]
         sequences = {"utterance": batch.column(0), "template": RaggedTokens.of(templates)}
         inputs = {"utterances": batch.identities(0), "templates": np.array(identities, np.int64)}
-        return PreparedBatch(RaggedTokens.concatenate([sequences[view] for view in self._views]), len(turns), inputs)
+        return base.PreparedBatch(
+            RaggedTokens.concatenate([sequences[view] for view in self._views]), len(turns), inputs
+        )
 
-    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: base.Tensors, heads: nn.Module) -> tuple[Tensor, base.Metrics]:
         """Compute Eq. 4; the metrics are its single losses."""
         first_template = self._views.count("utterance")
         utterances, templates = vectors[:first_template], heads(vectors[first_template:])
-        equal_templates = equal_texts(inputs["templates"])
+        equal_templates = base.equal_texts(inputs["templates"])
         same = equal_templates if self.mask_equal else None
         losses: dict[str, Tensor] = {}
         if self.utterance_weight:
-            equal_utterances = equal_texts(inputs["utterances"]) if self.mask_equal else None
+            equal_utterances = base.equal_texts(inputs["utterances"]) if self.mask_equal else None
             losses["utterance"] = nt_xent(utterances[0], utterances[1], self.temperature, same=equal_utterances)
         if self.template_weight:
             temperature = self.template_temperature or self.temperature
@@ -135,7 +128,7 @@ class TaDSE(PooledObjective):
             losses["pair"] = self._pair_loss(utterances[0], templates[0], same)
         weights = {"utterance": self.utterance_weight, "template": self.template_weight, "pair": self.pair_weight}
         total = torch.stack([weights[name] * loss for name, loss in losses.items()]).sum()
-        metrics: Metrics = {f"{name}_loss": loss.detach() for name, loss in losses.items()}
+        metrics: base.Metrics = {f"{name}_loss": loss.detach() for name, loss in losses.items()}
         return total, metrics | {"equal_templates": equal_templates.sum()}
 
     def _pair_loss(self, utterances: Tensor, templates: Tensor, same: Tensor | None) -> Tensor:

@@ -17,21 +17,12 @@ from torch import Tensor, nn
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.validation import Positive
+from turnwise.objectives import objective as base
 from turnwise.objectives.losses import inverse_response_frequency, symmetric_nt_xent
-from turnwise.objectives.objective import (
-    Batch,
-    Example,
-    Metrics,
-    PooledObjective,
-    PreparedBatch,
-    Tensors,
-    Traits,
-    equal_texts,
-)
 
 
 @dataclass(frozen=True, slots=True)
-class WMDC(PooledObjective):
+class WMDC(base.PooledObjective):
     """Contexts of several sizes, weighted by inverse response frequency."""
 
     temperature: Positive = 0.05  # τ
@@ -50,16 +41,16 @@ class WMDC(PooledObjective):
             )
 
     @property
-    def traits(self) -> Traits:
+    def traits(self) -> base.Traits:
         """The sizes take turns."""
-        return Traits(labels_in_turn=self.windows)
+        return base.Traits(labels_in_turn=self.windows)
 
-    def examples(self, dialogue: Dialogue) -> Iterator[Example]:
+    def examples(self, dialogue: Dialogue) -> Iterator[base.Example]:
         """Iterate over the responses, each with a context of every size that there is; the size is the label."""
         for response in range(1, len(dialogue.turns)):
             for size in self.windows:
                 if size <= response:
-                    yield Example(((response - size, response), (response, response + 1)), size)
+                    yield base.Example(((response - size, response), (response, response + 1)), size)
 
     def make_heads(self, hidden: int) -> nn.Module:
         """Create a linear layer per size, for both sides."""
@@ -71,20 +62,20 @@ class WMDC(PooledObjective):
                 nn.init.normal_(layer.weight, std=0.02)
         return nn.ModuleDict(layers)
 
-    def prepare(self, batch: Batch) -> PreparedBatch:
+    def prepare(self, batch: base.Batch) -> base.PreparedBatch:
         """Return contexts, then responses, with the responses' frequencies and the contexts' size."""
         frequencies = np.asarray(batch.texts.frequencies[batch.windows[:, 1, 0]], np.int64)
-        prepared = PooledObjective.prepare(self, batch)
+        prepared = base.PooledObjective.prepare(self, batch)
         return replace(prepared, inputs={**prepared.inputs, "frequencies": frequencies, "size": batch.labels[0]})
 
-    def loss(self, vectors: Tensor, inputs: Tensors, heads: nn.Module) -> tuple[Tensor, Metrics]:
+    def loss(self, vectors: Tensor, inputs: base.Tensors, heads: nn.Module) -> tuple[Tensor, base.Metrics]:
         """Compute Eq. 5 on the outputs of the size's head."""
         assert isinstance(heads, nn.ModuleDict)
         size = int(inputs["size"])
         contexts, responses = heads[str(size)](vectors)
-        same = equal_texts(inputs["identities"][0]) | equal_texts(inputs["identities"][1])
+        same = base.equal_texts(inputs["identities"][0]) | base.equal_texts(inputs["identities"][1])
         masked = same if self.mask_equal else None
         weights = inverse_response_frequency(inputs["frequencies"]) if self.reweight else None
         loss = symmetric_nt_xent(contexts, responses, self.temperature, weights=weights, same=masked)
-        metrics: Metrics = {"window": float(size), "equal_texts": same.sum() / 2}
+        metrics: base.Metrics = {"window": float(size), "equal_texts": same.sum() / 2}
         return loss, metrics if weights is None else {**metrics, "weight": weights.mean()}

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from xml.etree import ElementTree
 
 import numpy as np
@@ -40,10 +40,12 @@ from turnwise.evaluation.tasks.compression import (
     validation_curve,
 )
 from turnwise.evaluation.tasks.intents import nearest_validation
-from turnwise.models.compression import TEMPLATE_SOURCES, CompressedEncoder, Compression, TemplateSource
+from turnwise.models.compression import CompressedEncoder, Compression, TemplateSource
 from turnwise.models.loading import load_model
 
 Array = npt.NDArray[np.float64]
+
+TEMPLATE_SOURCES = get_args(TemplateSource)
 
 
 def unit(vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -4,20 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from phonenumbers import (
-    SUPPORTED_REGIONS,
-    NumberParseException,
-    PhoneNumber,
-    PhoneNumberFormat,
-    PhoneNumberType,
-    ValidationResult,
-    format_number,
-    is_possible_number,
-    is_possible_number_with_reason,
-    is_valid_number,
-    number_type,
-    parse,
-)
+import phonenumbers
 
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.hygiene.personal_data.context import (
@@ -87,12 +74,12 @@ _SHORTEST_INTERNATIONAL, _SHORTEST_WITH_COUNTRY_CODE, _LONGEST_WITHOUT_ZERO, _SH
 _AREA_CODE = re.compile(r"\( ?\d{2,5} ?\)[ -]?\d[\d -]{4,}")  # an area code in parentheses
 
 
-_MOBILE = (PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE)
+_MOBILE = (phonenumbers.PhoneNumberType.MOBILE, phonenumbers.PhoneNumberType.FIXED_LINE_OR_MOBILE)
 
 
 def make_phone_finder(regions: Sequence[str]) -> Finder:
     """Return the finder of international phone numbers, and of national ones of these regions, or the default ones."""
-    if unknown := [region for region in regions if region not in SUPPORTED_REGIONS]:
+    if unknown := [region for region in regions if region not in phonenumbers.SUPPORTED_REGIONS]:
         raise CorpusError(f"there is no region {unknown[0]!r}: use two-letter country codes such as DE, GB or US")
 
     def find(text: str) -> Iterator[Span]:
@@ -112,14 +99,14 @@ def make_phone_finder(regions: Sequence[str]) -> Finder:
     return find
 
 
-def _parse(number: str, region: str | None) -> PhoneNumber | None:
+def _parse(number: str, region: str | None) -> phonenumbers.PhoneNumber | None:
     try:
-        return parse(number, region)
-    except NumberParseException:
+        return phonenumbers.parse(number, region)
+    except phonenumbers.NumberParseException:
         return None
 
 
-def _parse_all(number: str, regions: Sequence[str]) -> Iterator[tuple[str, PhoneNumber]]:
+def _parse_all(number: str, regions: Sequence[str]) -> Iterator[tuple[str, phonenumbers.PhoneNumber]]:
     for region in regions or DEFAULT_REGIONS:
         if (parsed := _parse(number, region)) is not None:
             yield region, parsed
@@ -134,26 +121,27 @@ def _is_valid_as_written(number: str, regions: Sequence[str], *, mobile: bool = 
     """Return whether a number is valid in one of the regions and has the leading zero of that region, if any."""
     return any(
         _is_valid(parsed)
-        and (not mobile or number_type(parsed) in _MOBILE)
+        and (not mobile or phonenumbers.number_type(parsed) in _MOBILE)
         and (
             number.startswith(("0", "("))
             or region in _ZERO_IS_OPTIONAL
-            or not format_number(parsed, PhoneNumberFormat.NATIONAL).startswith("0")
+            or not phonenumbers.format_number(parsed, phonenumbers.PhoneNumberFormat.NATIONAL).startswith("0")
         )
         for region, parsed in _parse_all(number, regions)
     )
 
 
-def _is_valid(parsed: PhoneNumber) -> bool:
+def _is_valid(parsed: phonenumbers.PhoneNumber) -> bool:
     """Return whether a number is valid, or reserved for films and examples."""
-    return is_valid_number(parsed) or bool(_RESERVED.match(f"{parsed.country_code}{parsed.national_number}"))
+    digits = f"{parsed.country_code}{parsed.national_number}"
+    return phonenumbers.is_valid_number(parsed) or bool(_RESERVED.match(digits))
 
 
-def _has_possible_length(parsed: PhoneNumber) -> bool:
-    return is_possible_number_with_reason(parsed) == ValidationResult.IS_POSSIBLE
+def _has_possible_length(parsed: phonenumbers.PhoneNumber) -> bool:
+    return phonenumbers.is_possible_number_with_reason(parsed) == phonenumbers.ValidationResult.IS_POSSIBLE
 
 
-def _is_international(number: str, check: Callable[[PhoneNumber], bool]) -> bool:
+def _is_international(number: str, check: Callable[[phonenumbers.PhoneNumber], bool]) -> bool:
     """Return whether a number with '+' is one of a country; '+52 1' is the former prefix of Mexican mobiles."""
     number = number.replace("(0)", "")
     spellings = (number, re.sub(r"^\+52[ -]?1(?=[ -]?\d)", "+52", number))
@@ -219,7 +207,7 @@ def _is_phone(text: str, start: int, end: int, regions: Sequence[str]) -> bool:
         return _is_international_without_plus(number, hints.named or (is_default and not hints.other))
     if hints.named:
         if number.startswith(("0", "(0")):
-            is_national = any(is_possible_number(parsed) for _, parsed in _parse_all(number, regions))
+            is_national = any(phonenumbers.is_possible_number(parsed) for _, parsed in _parse_all(number, regions))
         else:
             is_national = _is_valid_in(number, regions)
         return is_national or _has_country_code(number)
