@@ -142,7 +142,7 @@ def test_nearest_template_across_blocks(templates: int, utterances: int, block: 
     pool, queries = (unit(random.normal(size=(count, 4)).astype(np.float32)) for count in (templates, utterances))
     compression = Compression([str(number) for number in range(templates)], torch.from_numpy(pool))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("turnwise.models.compression._BLOCK", block)
+        patched.setattr("turnwise.models.compression._SIMILARITIES", block * templates)
         actual = compression.retrieve(queries)
     np.testing.assert_array_equal(actual, pool[(queries @ pool.T).argmax(1)] if utterances else np.empty((0, 4)))
 

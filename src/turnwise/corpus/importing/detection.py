@@ -42,7 +42,7 @@ class Detection:
     """The reader that fits a log."""
 
     reader: str
-    why: str  # the evidence, for people
+    why: str  # the evidence, to be shown to the user
     options: Mapping[str, Any] = field(default_factory=dict)
 
 

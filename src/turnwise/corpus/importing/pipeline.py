@@ -48,7 +48,7 @@ class SplitPlan:
             train, valid, test = map(float, text.split("/"))
         except ValueError:
             raise CorpusError(f"--split {text}: expected three percentages, as in 80/10/10") from None
-        if min(train, valid, test) < 0 or not abs(train + valid + test - 100) <= 1e-6:  # not a number is neither
+        if min(train, valid, test) < 0 or not abs(train + valid + test - 100) <= 1e-6:  # NaN is refused too
             raise CorpusError(f"--split {text}: the percentages must be at least 0 and add up to 100")
         return cls((train, valid, test), by, seed)
 
@@ -182,7 +182,7 @@ class _Rejections:
         self._strict = strict
         self._counts: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
-        self.unread = 0  # rows that could not be taken for an utterance at all
+        self.unread = 0  # files and dialogues that were rejected before their utterances were read
 
     def add(self, rejection: Rejection) -> None:
         """Write a rejection; raise a CorpusError if the import is strict."""

@@ -22,7 +22,10 @@ _BATCH = 512  # dialogues in memory at once, so that a detector can read many te
 def detect_slots(
     corpus: Iterable[Dialogue], detector: Detector, *, speaker: str | None = USER, replace_slots: bool = False
 ) -> Iterator[Dialogue]:
-    """Yield dialogues with detected slots in the turns of a speaker (None: of all); unasked, none are replaced."""
+    """Yield dialogues with detected slots in the turns of a speaker (None: of all).
+
+    Raises a CorpusError if such a turn has slots already, unless `replace_slots` is set.
+    """
     dialogues = iter(corpus)
     while batch := list(islice(dialogues, _BATCH)):
         turns = list(iterate_turns(batch, speaker))

@@ -18,7 +18,7 @@ from turnwise.corpus.storage.corpus import Corpus
 
 
 class Detector(Protocol):
-    """Finds slots in texts; stored as JSON with what it made, as only templates of one detector are comparable."""
+    """Finds slots in texts; stored as JSON beside its results: only templates made by one detector are comparable."""
 
     def find(self, text: str) -> tuple[Slot, ...]:
         """Return the slots of a text, from left to right, without overlaps."""

@@ -45,7 +45,7 @@ class ChatExport(MessageLog):
     expected: ClassVar[str] = ""
 
     def __init__(self, source: CorpusSource, speakers: Speakers, pause: float, bots: Bots = "system"):
-        if not pause >= 0:  # not a number is neither
+        if not pause >= 0:  # NaN is refused too
             raise CorpusError(f"pause must be a number of hours, or 0 for no pauses, got {pause}")
         super().__init__(source, speakers)
         self._pause = pause * 3600
