@@ -26,7 +26,9 @@ def test_a_project_of_one_line_has_the_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("modle: minilm", "unknown key 'modle'.*Did you mean model?"),
+        ("modle: minilm", r"turnwise.yaml: modle is unknown\. Did you mean model\? The keys are model, reranker"),
+        ("0: minilm", "0 is unknown"),
+        ("null: minilm", "None is unknown"),
         ("model: [a]", "model must be a text"),
         ("- a", "key: value"),
         ("model: {", "cannot be read"),

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from turnwise.core.errors import ProjectError, did_you_mean
+from turnwise.core.errors import ProjectError
 from turnwise.core.files import write_atomic
 from turnwise.core.model_names import DEFAULT_ENCODER
 
@@ -57,14 +57,11 @@ class Project:
             raise ProjectError(f"{path} cannot be read: {error}") from None
         if not isinstance(values, dict):
             raise ProjectError(f"{path} must consist of lines `key: value`")
-        from turnwise.core.validation import InvalidKeyError, validate
+        from turnwise.core.validation import InvalidKeyError, check_keys, validate
 
         kinds: dict[str, Any] = {each.name: each.type for each in fields(cls) if each.name != "folder"}
-        if unknown := next((key for key in values if key not in kinds), None):
-            raise ProjectError(
-                f"{path}: unknown key {unknown!r}: use {', '.join(kinds)}.{did_you_mean(str(unknown), kinds)}"
-            )
         try:
+            check_keys(values, list(kinds))
             return cls(folder, **{key: validate(key, kinds[key], value) for key, value in values.items()})
         except InvalidKeyError as error:
             raise ProjectError(f"{path}: {error}") from None
