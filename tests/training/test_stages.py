@@ -136,6 +136,15 @@ def test_interrupted_and_resumed_stages_have_identical_weights(
         assert before.tasks.count(name) + again.tasks.count(name) == 4
 
 
+def test_a_resumed_run_has_the_workers_and_the_log_that_are_requested_now(whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(Cut):
+        train(stages(), corpus(), tmp_path / "run", progress=ProgressRecorder("training", 3, cut))
+    requested = stages(workers=3, log_every=4)
+    train(requested, corpus(), tmp_path / "run", resume=True)
+    assert same(whole, tmp_path / "run")
+    assert [line["step"] for line in read_metrics(tmp_path / "run")] == [1, 2, 4]
+
+
 def test_a_finished_first_stage_is_not_trained_again(tmp_path: Path, whole: Path) -> None:
     """Not even if its checkpoints were removed."""
     with pytest.raises(Cut):

@@ -5,6 +5,7 @@ manifest with the hash of every file. It is written under another name and renam
 """
 
 import contextlib
+import dataclasses
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
@@ -80,9 +81,11 @@ def claim_folder(out: Path, recipe: Recipe, resume: bool) -> bool:
 
 
 def saved_recipe(out: Path, requested: Recipe) -> Recipe | None:
-    """Return the recipe of the run in a folder, with its numbers, if it was started with the requested one."""
+    """Return the recipe of the run in a folder if it was started with the requested one; workers and log may differ."""
     recipe = load_recipe(out / RECIPE) if (out / RECIPE).is_file() else None
-    return recipe if recipe is not None and recipe.started_as(requested) else None
+    if recipe is None or not recipe.started_as(requested):
+        return None
+    return dataclasses.replace(recipe, workers=requested.workers, log_every=requested.log_every)
 
 
 def release_folder(out: Path) -> None:

@@ -206,6 +206,8 @@ class Recipe:
         The number of workers and the log do not change the result.
         """
         requested = dataclasses.replace(requested, workers=self.workers, log_every=self.log_every)
+        if self.first is not None and requested.first is not None and self.first.started_as(requested.first):
+            requested = dataclasses.replace(requested, first=self.first)
         if requested.min_steps is not None:
             requested = dataclasses.replace(requested, batch_size=self.batch_size, epochs=self.epochs)
         return self == requested
