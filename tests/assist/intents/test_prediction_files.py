@@ -2,6 +2,7 @@
 
 import csv
 import json
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.intent_examples import pairs
 from turnwise.assist.intents import prediction_files
 from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.intents.decision import Decision, RankedIntent
 from turnwise.assist.intents.prediction_files import read_table, write_predictions
 from turnwise.core.errors import CorpusError, IntentError
 
@@ -55,6 +57,24 @@ def test_json_lines_keep_values_and_list_several_intents(classifier, tmp_path):
     assert written["tags"] == ["a", 1] and written["intents"] == ["cancel_order", "refund"]
     write_predictions(classifier, rows, tmp_path / "out.csv", several=True)
     assert read_csv(tmp_path / "out.csv")[0]["intents"] == "cancel_order, refund"
+
+
+def test_memory_does_not_grow_with_the_number_of_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(prediction_files, "_CHUNK", 2)
+    ranked = (RankedIntent("a", 1.0, 1.0),)
+
+    class Verbose:
+        def decide(self, texts, **_):
+            return [
+                Decision(text, "a", 1.0, None, False, f"{text} " * 30_000, ("a",), None, ranked, ()) for text in texts
+            ]
+
+    tracemalloc.start()
+    counts = write_predictions(Verbose(), [{"text": f"text {number}"} for number in range(60)], tmp_path / "out.csv")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert counts.accepted == 60
+    assert peak < (tmp_path / "out.csv").stat().st_size / 4
 
 
 def test_after_an_error_the_old_file_is_there(classifier, tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """Predictions for the rows of a file, written to another file with all columns of the input."""
 
 import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -13,11 +12,11 @@ from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.decision import Decision
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
-from turnwise.core.files import write_atomic
+from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.texts import TEXT_FILE_SUFFIXES, read_rows
 
-#: Texts that are classified between two reports of progress.
+#: Rows that are classified and written together.
 _CHUNK = 512
 
 
@@ -61,26 +60,28 @@ def write_predictions(
     columns = list(dict.fromkeys(name for row in rows for name in row)) or [text]
     added = ["intent", *(["intents"] if several else []), "score", "probability", "runner_up", "reason"]
     names = {name: f"predicted_{name}" if name in columns else name for name in added}
-    texts = [value for row in rows if (value := row.get(text) or "").strip()]
-    decisions: list[Decision] = []
-    for start in range(0, len(texts), _CHUNK):
-        progress("classifying texts", start, len(texts))
-        decisions += classifier.decide(texts[start : start + _CHUNK], neighbours=1, several=several)
-    progress("classifying texts", len(texts), len(texts))
-    remaining = iter(decisions)
-    predictions = (_prediction(next(remaining) if (row.get(text) or "").strip() else None) for row in rows)
-    pairs = zip(rows, predictions, strict=True)
-    complete = [{**row, **{names[name]: values[name] for name in added}} for row, values in pairs]
-    content = io.StringIO()
-    if path.suffix == ".jsonl":
-        content.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in complete)
-    else:
-        writer = csv.DictWriter(content, [*columns, *names.values()], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: _cell(value) for name, value in row.items()} for row in complete)
-    write_atomic(path, content.getvalue())
-    counts = Counter(OUT_OF_SCOPE if decision.intent is None else decision.intent for decision in decisions)
-    rejected, blank = counts.pop(OUT_OF_SCOPE, 0), len(rows) - len(texts)
+    counts: Counter[str] = Counter()
+    with replacing(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [*columns, *names.values()], lineterminator="\n")
+        if path.suffix == ".csv":
+            writer.writeheader()
+        for start in range(0, len(rows), _CHUNK):
+            progress("classifying texts", start, len(rows))
+            chunk = rows[start : start + _CHUNK]
+            has_text = [bool((row.get(text) or "").strip()) for row in chunk]
+            texts = [row[text] for row, present in zip(chunk, has_text, strict=True) if present]
+            decisions = iter(classifier.decide(texts, neighbours=1, several=several))
+            for row, present in zip(chunk, has_text, strict=True):
+                prediction = _prediction(next(decisions) if present else None)
+                if present:
+                    counts[prediction["intent"]] += 1
+                complete = {**row, **{names[name]: prediction[name] for name in added}}
+                if path.suffix == ".csv":
+                    writer.writerow({name: _cell(value) for name, value in complete.items()})
+                else:
+                    file.write(json.dumps(complete, ensure_ascii=False, default=str) + "\n")
+        progress("classifying texts", len(rows), len(rows))
+    blank, rejected = len(rows) - counts.total(), counts.pop(OUT_OF_SCOPE, 0)
     return PredictionCounts(len(rows), counts.total(), rejected, blank, dict(counts.most_common()))
 
 
