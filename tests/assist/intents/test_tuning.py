@@ -148,7 +148,11 @@ def test_one_example_per_intent_is_enough() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "intents", "message"),
-    [(["a", "b"], ["x", "x"], "at least two intents, got 1"), ([], [], "at least two intents, got 0")],
+    [
+        (["a", "b"], ["x", "x"], "at least two intents, got 1"),
+        ([], [], "at least two intents, got 0"),
+        (["a", "b", "c"], ["x", "y"], "got 3 texts and 2 intents"),
+    ],
 )
 def test_invalid_examples_raise_errors(loaded: Encoder, texts: list[str], intents: list[str], message: str) -> None:
     with pytest.raises(IntentError, match=message):

@@ -260,6 +260,8 @@ def test_invalid_journals_are_rejected(folder: Path, line: object) -> None:
         (lambda it: it.label([], "x"), "no row was given"),
         (lambda it: it.label([24], "x"), "numbered from 0 to 23"),
         (lambda it: it.label([-1], "x"), "numbered from 0"),
+        (lambda it: it.label([0.7], "x"), "numbered from 0"),
+        (lambda it: it.label([True], "x"), "numbered from 0"),
         (lambda it: it.select_questions(0), "at least 1"),
         (lambda it: it.undo(), "no change"),
         (lambda it: it.redo(), "no change"),

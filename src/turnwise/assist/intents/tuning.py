@@ -20,15 +20,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_vectors
-from turnwise.assist.intents.heads import (
-    COMPARED_HEADS,
-    FOLDS,
-    HeadSelection,
-    assign_folds,
-    choose_head,
-    selection_without_evaluation,
-)
+from turnwise.assist.intents import heads
+from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_pairs, validate_vectors
 from turnwise.assist.intents.model import CalibrationData, IntentModel, IntentSettings
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
@@ -74,6 +67,7 @@ def tune_encoder(
     Equal examples and settings give equal weights on one machine.
     """
     settings = TuningSettings() if settings is None else settings
+    validate_pairs(texts, intents)
     names, labels = np.unique(np.asarray(intents, str), return_inverse=True)
     if len(names) < 2:
         raise IntentError(f"tuning needs examples of at least two intents, got {len(names)}")
@@ -125,7 +119,7 @@ def fit_with_tuning(
     tuning: TuningSettings,
     max_length: int,
     progress: Progress,
-) -> tuple[TrainableEncoder, IntentModel, HeadSelection | None]:
+) -> tuple[TrainableEncoder, IntentModel, heads.HeadSelection | None]:
     """Return a tuned encoder, the model fitted on its vectors, and how the head 'auto' was decided."""
     if not isinstance(encoder, TrainableEncoder):
         raise IntentError(
@@ -143,12 +137,12 @@ def fit_with_tuning(
         return tuned, IntentExamples(examples.pairs, validate_vectors(vectors, len(examples.pairs)))
 
     tuned, tuned_examples = tune_on(np.ones(len(examples.labels), np.bool_))
-    fold_of = assign_folds(examples.labels, FOLDS, settings.seed)
-    selection = selection_without_evaluation(examples) if settings.head == "auto" else None
+    fold_of = heads.assign_folds(examples.labels, heads.FOLDS, settings.seed)
+    selection = heads.selection_without_evaluation(examples) if settings.head == "auto" else None
     if selection is not None:
         settings = replace(settings, head=selection.head)
-    heads = COMPARED_HEADS if settings.head == "auto" else (settings.head,)
-    candidates = {head: replace(settings, head=head) for head in heads}
+    compared = heads.COMPARED_HEADS if settings.head == "auto" else (settings.head,)
+    candidates = {head: replace(settings, head=head) for head in compared}
     parts: dict[str, list[CalibrationData]] = {head: [] for head in candidates}
     for fold in np.unique(fold_of[fold_of >= 0]):
         is_seen = fold_of != fold
@@ -167,7 +161,7 @@ def fit_with_tuning(
     if not joined:  # raises an error unless the classifier never abstains
         return tuned, IntentModel.fit(tuned_examples, settings), selection
     if settings.head == "auto":
-        selection = choose_head({head: data.logits.argmax(1) == data.labels for head, data in joined.items()})
+        selection = heads.choose_head({head: data.logits.argmax(1) == data.labels for head, data in joined.items()})
         settings = candidates[selection.head]
     model = IntentModel.uncalibrated(tuned_examples, settings)
     return tuned, model.calibrated(joined[settings.head], held_out=True), selection

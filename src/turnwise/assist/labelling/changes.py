@@ -166,8 +166,8 @@ def label_rows(state: GroupAssignment, rows: Sequence[int], name: str | None) ->
     """Move rows to the largest group with a name, unless they are in one, or with None to no group."""
     if not len(rows):
         raise MapError("no row was given: pass the rows of the utterances to label")
-    selected = np.unique(np.array(rows, np.int64))
-    if selected[0] < 0 or selected[-1] >= len(state.groups):
+    selected = np.unique(np.asarray(rows))
+    if selected.dtype.kind not in "iu" or selected[0] < 0 or selected[-1] >= len(state.groups):
         raise MapError(f"rows are numbered from 0 to {len(state.groups) - 1}, got {selected[[0, -1]].tolist()}")
     if name is None:
         target, existing = NO_GROUP, [NO_GROUP]
