@@ -32,7 +32,9 @@ class ShuffledSampler:
     """Samples given examples, or all numbers below `examples`, in random order."""
 
     def __init__(self, examples: npt.NDArray[Any] | int, random: MakeRandom):
-        self._examples = examples
+        largest = examples if isinstance(examples, int) else int(examples.max(initial=0))
+        self._dtype = np.min_scalar_type(-1 - largest)  # as few bytes as possible; the order does not depend on it
+        self._examples = examples if isinstance(examples, int) else examples.astype(self._dtype)
         self._random = random
         # the current epoch, and the next one, which threads may already prepare
         self._shuffled = lru_cache(2)(self._shuffle)
@@ -45,9 +47,8 @@ class ShuffledSampler:
         return np.asarray(self._shuffled(epoch)[first:last], np.int64)
 
     def _shuffle(self, epoch: int) -> npt.NDArray[Any]:
-        # four bytes per number if possible; the order does not depend on it
-        dtype = np.min_scalar_type(-len(self))
-        order = np.arange(len(self), dtype=dtype) if isinstance(self._examples, int) else self._examples.copy()
+        members = self._examples
+        order = np.arange(members, dtype=self._dtype) if isinstance(members, int) else members.copy()
         self._random(epoch).shuffle(order)
         return order
 
