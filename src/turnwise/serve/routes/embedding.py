@@ -120,9 +120,11 @@ async def create_embeddings(body: EmbeddingsRequest, context: Context) -> Respon
         items = _to_items(body.input, context, encoder.composer.vocabulary if _has_tokens(body.input) else 0)
         context.record.texts = len(items)
         result = await context.encode(models.batcher, items)
-        vectors: list[Any] = _round(result.vectors)
+        vectors: list[Any]
         if body.encoding_format == "base64":
             vectors = [base64.b64encode(vector.tobytes()).decode() for vector in result.vectors.astype("<f4")]
+        else:
+            vectors = _round(result.vectors)
         data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
         usage = {"prompt_tokens": result.tokens, "total_tokens": result.tokens}
         return json_response({"object": "list", "data": data, "model": models.name, "usage": usage})
