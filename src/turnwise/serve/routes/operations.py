@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from fastapi import Response
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client import generate_latest
 from pydantic import Field
 from starlette.responses import HTMLResponse
 
@@ -179,7 +179,8 @@ async def ready(context: Context) -> Response:
 @router.get("/metrics", response_class=Response, responses=text_response("text/plain"))
 async def metrics(context: Context) -> Response:
     """Return metrics in Prometheus' text format."""
-    return Response(generate_latest(context.service.metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    content = generate_latest(context.service.metrics.registry)
+    return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @router.post("/reload", response_model=ReloadResponse, responses=error_responses(409))
