@@ -110,7 +110,7 @@ def load_stored(folder: Path) -> tuple[StoredClassifier, EncoderIdentity]:
     description = _read_description(folder)
     try:
         tensors = load_file(folder / description["vectors"])
-        pairs = tuple(load_pairs(folder))
+        pairs = tuple((example["text"], example["intent"]) for example in description["examples"])
         examples = IntentExamples(pairs, validate_vectors(tensors["vectors"], len(pairs)))
         settings = IntentSettings(**{field.name: description[field.name] for field in fields(IntentSettings)})
         logistic = LogisticHead(tensors["weights"], tensors["bias"]) if "weights" in tensors else None

@@ -183,8 +183,10 @@ def replace_classifier(classifier: IntentClassifier, folder: Path) -> None:
 def _make_change(examples: dict[IntentPair, IntentPair], change: ExampleChange, head: str) -> list[IntentPair]:
     """Make a change in a dictionary of examples, and return those that are added or removed."""
     if change.is_addition:
-        new = {example_key(pair): pair for pair in reversed(change.pairs) if example_key(pair) not in examples}
-        new = dict(reversed(new.items()))  # of equal texts, the first
+        new: dict[IntentPair, IntentPair] = {}
+        for pair in change.pairs:
+            if example_key(pair) not in examples:
+                new.setdefault(example_key(pair), pair)
         examples |= new
         return list(new.values())
     keys = {example_key(pair) for pair in change.pairs} & examples.keys()
