@@ -39,7 +39,8 @@ def sync_to_disk(path: Path) -> None:
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path whose file or folder takes the place of `path` at the end, on disk if `durable`.
 
-    If several write the same path at once, the last one wins. A folder is moved to `.replaced-NAME` for a moment.
+    If several write the same file at once, the last one wins; writers of a folder must take turns. A folder that is
+    replaced is `.replaced-NAME` for a moment.
     """
     for leftover in path.parent.glob(f".writing-{glob.escape(path.name)}-*-*"):
         process = leftover.name.rsplit("-", 2)[1]
