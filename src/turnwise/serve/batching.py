@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import Turn
-from turnwise.core.types import Vectors
+from turnwise.core.types import Vectors, normalise_vectors
 from turnwise.models.encoder import index_fingerprint
 from turnwise.models.identity import EncoderId
 
@@ -202,10 +202,7 @@ def _deliver(jobs: Sequence[_EncodingJob], error: Exception | None = None) -> No
             if error is not None:
                 job.future.set_exception(error)
                 continue
-            vectors = job.vectors
-            if job.normalise:
-                lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-                vectors = vectors / np.maximum(lengths, np.float32(1e-12))
+            vectors = normalise_vectors(job.vectors) if job.normalise else job.vectors
             job.future.set_result(EncodingResult(vectors, sum(map(len, job.sequences))))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.map.reduction import DimensionReduction
-from turnwise.core.types import Vectors
+from turnwise.core.types import Vectors, normalise_vectors
 
 #: The label of a text in no cluster.
 NO_CLUSTER = -1
@@ -108,7 +108,7 @@ def compute_centroids(vectors: Vectors, labels: npt.NDArray[np.integer], count: 
     rows = np.flatnonzero(labels != NO_CLUSTER)
     members = csr_matrix((np.ones(len(rows)), (labels[rows], rows)), shape=(count, len(vectors)))
     sums = np.asarray(members @ vectors)
-    return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), np.float32)
+    return normalise_vectors(sums)
 
 
 # ---- descriptions
