@@ -22,20 +22,8 @@ from turnwise.core.errors import TrainingError, TrainingInterruptedError
 from turnwise.core.files import write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.storage.corpus import Corpus
+from turnwise.training import checkpoint
 from turnwise.training.batches import prepare_ahead
-from turnwise.training.checkpoint import (
-    BEST,
-    EPOCHS,
-    FIRST,
-    RECIPE,
-    TOKENS,
-    TRAINED,
-    RunFolder,
-    claim_folder,
-    expect_finished,
-    release_folder,
-    saved_recipe,
-)
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.distributed import PROCESS_TIMEOUT, Processes
 from turnwise.training.metrics import MetricsLog, StepMetrics, ThroughputMeter
@@ -100,7 +88,7 @@ def train(
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     with Processes(process_timeout) as processes:
         report = progress if processes.main else silent
-        options = _Options(processes, report, resume, tensorboard, Path(cache or out / TOKENS))
+        options = _Options(processes, report, resume, tensorboard, Path(cache or out / checkpoint.TOKENS))
         return _train_stage(recipe, corpus, out, options, Path(first) if first else None, probe).setup.model
 
 
@@ -113,31 +101,31 @@ def _train_stage(
     is_new = False
     with processes.together():
         if processes.main:  # only: another process would take what this one has just written for an earlier run
-            is_new = claim_folder(out, recipe, options.resume)
+            is_new = checkpoint.claim_folder(out, recipe, options.resume)
     try:
         start: str | Path = recipe.backbone
         if recipe.first is not None:
-            start = first or _train_first_stage(recipe.first, corpus, out / FIRST, options)
-            expect_finished(start, recipe.first, corpus)
-        recipe = saved_recipe(out, recipe) or recipe  # a resumed run keeps its numbers
+            start = first or _train_first_stage(recipe.first, corpus, out / checkpoint.FIRST, options)
+            checkpoint.expect_finished(start, recipe.first, corpus)
+        recipe = checkpoint.saved_recipe(out, recipe) or recipe  # a resumed run keeps its numbers
         setup = set_up(recipe, selected, start, processes, options.progress)
         if processes.main:
             if setup.recipe != recipe:
-                write_atomic(out / RECIPE, setup.recipe.to_yaml())
+                write_atomic(out / checkpoint.RECIPE, setup.recipe.to_yaml())
             report_size(recipe, setup.recipe, len(setup.loaders[0].examples), setup.steps, options.prefix)
         trainer = Trainer(setup, out, options)
         trainer.fit(probe)
         trainer.finish()
     except BaseException:
         if is_new:
-            release_folder(out)
+            checkpoint.release_folder(out)
         raise
     return trainer
 
 
 def _train_first_stage(recipe: Recipe, corpus: Corpus, out: Path, options: _Options) -> Path:
     """Train a first stage, unless it is finished; return its folder."""
-    if options.resume and (out / TRAINED).is_file():
+    if options.resume and (out / checkpoint.TRAINED).is_file():
         return out
 
     def report(what: str, done: int, total: int | None = None) -> None:
@@ -159,7 +147,7 @@ class Trainer:
     def __init__(self, setup: TrainingSetup, out: Path, options: _Options):
         self.setup = setup
         self.step = TrainingStep(setup)
-        self.folder = RunFolder(out, setup, self.step)
+        self.folder = checkpoint.RunFolder(out, setup, self.step)
         #: Whether the user asked to stop at the last step.
         self.interrupted = False
         self._progress = options.progress
@@ -188,8 +176,8 @@ class Trainer:
         }
 
     def _describe_position(self) -> str:
-        checkpoint = self.folder.describe_last_checkpoint()
-        return f"at step {self._done} of {self.setup.steps}; {checkpoint}. Resume with the same command and --resume"
+        saved = self.folder.describe_last_checkpoint()
+        return f"at step {self._done} of {self.setup.steps}; {saved}. Resume with the same command and --resume"
 
     def fit(self, probe: Probe | None = None) -> None:
         """Make all steps that are left."""
@@ -255,13 +243,13 @@ class Trainer:
                 raise TrainingError(f"keep_best={name!r}: the probe's metrics are {', '.join(metrics)}")
             if name is not None and (self._best is None or metrics[name] > self._best):
                 self._best = metrics[name]
-                self.folder.save_model(self.folder.path / BEST)
+                self.folder.save_model(self.folder.path / checkpoint.BEST)
         self.setup.encoder.train()
 
     def _save_epoch(self) -> None:
         number = self._done // self.setup.steps_per_epoch
         with self.step.averaged_parameters():
-            self.folder.save_model(self.folder.path / EPOCHS / f"{number:03d}")
+            self.folder.save_model(self.folder.path / checkpoint.EPOCHS / f"{number:03d}")
 
     def _save_checkpoint(self, *, wait: bool) -> None:
         self.folder.save_checkpoint(self._done, self._best)

@@ -12,17 +12,9 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.assist.intents import heads
 from turnwise.assist.intents.decision import MAX_RANKED, Decision, RankedIntent, SimilarExample, make_decision
 from turnwise.assist.intents.examples import Indices, IntentExamples, Scores
-from turnwise.assist.intents.heads import (
-    FOLDS,
-    HeadChoice,
-    LogisticHead,
-    SimilarityScorer,
-    assign_folds,
-    check_logistic,
-    cross_validated_logits,
-)
 from turnwise.assist.intents.numerics import fit_logistic, log_softmax, minimise_scalar, softmax, student_quantile
 from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.errors import IntentError
@@ -243,15 +235,15 @@ def _fit_caution(data: CalibrationData) -> float:
 class IntentSettings:
     """Settings of an intent model; see `IntentClassifier` for their meaning."""
 
-    head: HeadChoice
+    head: heads.HeadChoice
     neighbours: int
     false_rejection: float | None
     per_intent: bool
     seed: int
 
     def __post_init__(self) -> None:
-        if self.head not in get_args(HeadChoice):
-            raise IntentError(f"there is no head {self.head!r}: choose one of {', '.join(get_args(HeadChoice))}")
+        if self.head not in get_args(heads.HeadChoice):
+            raise IntentError(f"there is no head {self.head!r}: choose one of {', '.join(get_args(heads.HeadChoice))}")
         if self.neighbours < 1:
             raise IntentError(f"neighbours must be at least 1, got {self.neighbours}")
         if self.false_rejection is not None and not 0 < self.false_rejection < 1:
@@ -274,9 +266,9 @@ class IntentModel:
 
     settings: IntentSettings
     examples: IntentExamples
-    similarity: SimilarityScorer  # to the examples of each intent
-    out_of_scope: SimilarityScorer | None  # to the out-of-scope examples; None if there are none
-    logistic: LogisticHead | None  # ranks intents instead of similarity; None for the other heads
+    similarity: heads.SimilarityScorer  # to the examples of each intent
+    out_of_scope: heads.SimilarityScorer | None  # to the out-of-scope examples; None if there are none
+    logistic: heads.LogisticHead | None  # ranks intents instead of similarity; None for the other heads
     calibration: Calibration
 
     @classmethod
@@ -284,12 +276,12 @@ class IntentModel:
         """Fit a model that is not calibrated yet; raise IntentError if a logistic head has only one intent."""
         outside, out_of_scope, logistic = examples.out_of_scope_vectors, None, None
         if len(outside):
-            out_of_scope = SimilarityScorer.fit(outside, np.zeros(len(outside), np.int64), settings.neighbours)
+            out_of_scope = heads.SimilarityScorer.fit(outside, np.zeros(len(outside), np.int64), settings.neighbours)
         if settings.head == "logistic":
-            check_logistic(len(examples.classes))
-            logistic = LogisticHead.fit(examples.in_scope_vectors, examples.labels)
+            heads.check_logistic(len(examples.classes))
+            logistic = heads.LogisticHead.fit(examples.in_scope_vectors, examples.labels)
         k = None if settings.head == "prototypes" else settings.neighbours
-        similarity = SimilarityScorer.fit(examples.in_scope_vectors, examples.labels, k)
+        similarity = heads.SimilarityScorer.fit(examples.in_scope_vectors, examples.labels, k)
         return cls(settings, examples, similarity, out_of_scope, logistic, Calibration.empty())
 
     @classmethod
@@ -351,8 +343,8 @@ class IntentModel:
             rows = np.sort(np.random.default_rng(seed).choice(rows, limit, replace=False))
         similarity = logits = self.similarity.score_left_out(rows)
         if self.logistic is not None:
-            fold_of = assign_folds(examples.labels, FOLDS, seed)
-            logits = cross_validated_logits(examples.in_scope_vectors, examples.labels, fold_of)[rows]
+            fold_of = heads.assign_folds(examples.labels, heads.FOLDS, seed)
+            logits = heads.cross_validated_logits(examples.in_scope_vectors, examples.labels, fold_of)[rows]
         oos_similarity = outside_similarity = None
         if self.out_of_scope is not None:
             oos_similarity = self.out_of_scope.score(examples.in_scope_vectors[rows])[:, 0]

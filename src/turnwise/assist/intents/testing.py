@@ -5,6 +5,7 @@ of intents are about decisions: a text on which the classifier abstains is predi
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,20 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.assist.intents import findings
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import Indices, IntentExamples, Scores, validate_pairs
-from turnwise.assist.intents.findings import (
-    MAX_ENTRIES,
-    Confusion,
-    IntentPredictions,
-    LabelIssue,
-    Overlap,
-    RejectedText,
-    find_confusions,
-    find_label_issues,
-    find_overlaps,
-    find_rejected,
-)
 from turnwise.assist.intents.heads import assign_folds
 from turnwise.assist.intents.model import Reliability, compute_reliability
 from turnwise.core.dialogue import OUT_OF_SCOPE
@@ -87,10 +77,10 @@ class IntentTestResult:
     out_of_scope_precision: Estimate  # the fraction of rejected texts that are out of scope
     macro_f1: float  # the mean over the intents that have texts
     intents: tuple[IntentResult, ...]
-    confusions: tuple[Confusion, ...]
-    label_issues: tuple[LabelIssue, ...]
+    confusions: tuple[findings.Confusion, ...]
+    label_issues: tuple[findings.LabelIssue, ...]
     label_issue_count: int
-    rejected: tuple[RejectedText, ...]
+    rejected: tuple[findings.RejectedText, ...]
     reliability: Reliability  # of the probabilities of in-scope texts
     # of a fitted classifier
     in_examples: int = 0  # texts that are also examples of the classifier
@@ -99,7 +89,7 @@ class IntentTestResult:
     # of cross-validation
     folds: int | None = None
     not_evaluated: tuple[str, ...] = ()  # intents with a single example
-    overlaps: tuple[Overlap, ...] = ()
+    overlaps: tuple[findings.Overlap, ...] = ()
 
 
 # ---- two sources of predictions
@@ -144,7 +134,7 @@ def run_test(
     labels = np.array([classes.get(intent, len(classes)) for _, intent in pairs])
     outputs = map(np.concatenate, zip(*parts, strict=True))
     settings = {"head": classifier.head_, "false_rejection": classifier.calibration_.false_rejection}
-    predictions = IntentPredictions(examples.classes, pairs, rows, labels, *outputs)
+    predictions = findings.IntentPredictions(examples.classes, pairs, rows, labels, *outputs)
     return replace(
         _measure(predictions, _describe_settings(classifier) | settings),
         in_examples=sum(is_example),
@@ -179,7 +169,7 @@ def cross_validate(
     counts = np.bincount(examples.labels)
     if (counts > 1).sum() < 2:
         raise IntentError("fewer than two intents have a second example: add examples, or nothing can be evaluated")
-    if counts.max() + -counts.max() // folds < 2:
+    if counts.max() - math.ceil(counts.max() / folds) < 2:
         raise IntentError(
             f"no intent has more than {counts.max()} examples: without one of {folds} folds, fewer than two are left,"
             " and calibration needs two; add examples, or use more folds"
@@ -191,7 +181,7 @@ def cross_validate(
         _measure(predictions, _describe_settings(classifier)),
         folds=folds,
         not_evaluated=tuple(name for index, name in enumerate(examples.classes) if index not in predictions.labels),
-        overlaps=find_overlaps(examples),
+        overlaps=findings.find_overlaps(examples),
     )
 
 
@@ -203,7 +193,7 @@ def predict_folds(
     folds: int = 5,
     seed: int = 0,
     progress: Progress = silent,
-) -> IntentPredictions:
+) -> findings.IntentPredictions:
     """Classify examples, with vectors by `encoder`; those that are the only one of their intent are left out."""
     inside, count = len(examples.labels), len(examples.pairs)
     outside_folds = np.random.default_rng(seed).permutation(count - inside) % folds
@@ -225,7 +215,7 @@ def predict_folds(
     rows = np.flatnonzero(fold_of >= 0)
     labels = np.concatenate([examples.labels, np.full(count - inside, len(examples.classes))])
     pairs = [examples.pairs[row] for row in rows]
-    return IntentPredictions(
+    return findings.IntentPredictions(
         examples.classes, pairs, rows.tolist(), labels[rows], probabilities[rows], scores[rows], decided[rows]
     )
 
@@ -252,12 +242,12 @@ def _describe_settings(classifier: IntentClassifier) -> dict[str, Any]:
 # ---- metrics
 
 
-def _measure(predictions: IntentPredictions, settings: Mapping[str, Any]) -> IntentTestResult:
+def _measure(predictions: findings.IntentPredictions, settings: Mapping[str, Any]) -> IntentTestResult:
     inside, rejected = predictions.in_scope, predictions.rejected
     is_correct, is_best = predictions.decided == predictions.labels, predictions.best == predictions.labels
     results = intent_results(predictions)
     f1 = [result.f1 or 0.0 for result in results if result.texts and result.intent != OUT_OF_SCOPE]
-    label_issues = find_label_issues(predictions)
+    label_issues = findings.find_label_issues(predictions)
     return IntentTestResult(
         settings=settings,
         texts=len(inside),
@@ -276,10 +266,10 @@ def _measure(predictions: IntentPredictions, settings: Mapping[str, Any]) -> Int
         ),
         macro_f1=float(np.mean(f1)) if f1 else 0.0,
         intents=results,
-        confusions=find_confusions(predictions),
-        label_issues=label_issues[:MAX_ENTRIES],
+        confusions=findings.find_confusions(predictions),
+        label_issues=label_issues[: findings.MAX_ENTRIES],
         label_issue_count=len(label_issues),
-        rejected=find_rejected(predictions),
+        rejected=findings.find_rejected(predictions),
         reliability=compute_reliability(predictions.probabilities.max(1)[inside], is_best[inside]),
     )
 
@@ -301,7 +291,7 @@ def _estimate(fractions: dict[str, tuple[Flags, Flags]]) -> dict[str, Any]:
     return {name: estimates.get(name, Estimate(None, None, None)) for name in fractions}
 
 
-def intent_results(predictions: IntentPredictions) -> tuple[IntentResult, ...]:
+def intent_results(predictions: findings.IntentPredictions) -> tuple[IntentResult, ...]:
     """Return the results of the intents, and of 'out_of_scope', that occur as a label or as a prediction."""
     results = []
     for index, name in enumerate([*predictions.classes, OUT_OF_SCOPE]):

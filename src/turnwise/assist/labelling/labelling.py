@@ -16,17 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.labelling import changes
 from turnwise.assist.labelling.active_learning import Question, QuestionSelector
-from turnwise.assist.labelling.changes import (
-    NO_GROUP,
-    GroupAssignment,
-    LabelChange,
-    copy_labels,
-    label_rows,
-    merge_groups,
-    name_group,
-    split_group,
-)
 from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import JOURNAL, UtteranceMap
 from turnwise.core.dialogue import OUT_OF_SCOPE
@@ -92,7 +83,7 @@ class Labelling:
         self.map = utterance_map
         self._journal = journal
         self._lock = threading.RLock()
-        self._state = GroupAssignment(utterance_map.labels)
+        self._state = changes.GroupAssignment(utterance_map.labels)
         # suggested name, words and representatives by the members of a group, which determine them
         self._descriptions: dict[bytes, tuple[str, tuple[str, ...], tuple[int, ...]]] = {}
         for cluster in utterance_map.clusters:
@@ -115,7 +106,7 @@ class Labelling:
         """The groups that are not empty, the largest first."""
         with self._lock:
             state, counts = self._state, self.map.counts
-            numbers = np.unique(state.groups[state.groups != NO_GROUP]).tolist()
+            numbers = np.unique(state.groups[state.groups != changes.NO_GROUP]).tolist()
             members = {number: np.flatnonzero(state.groups == number) for number in numbers}
             self._describe(members)
             groups = []
@@ -131,7 +122,7 @@ class Labelling:
         if not unknown:
             return
         texts, groups = self.map.texts, self._state.groups
-        labels = np.where(np.isin(groups, unknown), groups, NO_GROUP)
+        labels = np.where(np.isin(groups, unknown), groups, changes.NO_GROUP)
         for cluster in describe_clusters(texts, labels, self.map.vectors, self.map.counts):
             # not the cluster's name, which depends on the other clusters
             name = ", ".join(cluster.words[:_NAME_WORDS]) or texts[cluster.representatives[0]]
@@ -166,25 +157,25 @@ class Labelling:
     def name(self, group: int, name: str) -> None:
         """Name a group, which labels all of its utterances. Several groups may have the same name."""
         with self._lock:
-            self._change(name_group(self._state, group, name))
+            self._change(changes.name_group(self._state, group, name))
 
     def merge(self, groups: Sequence[int], name: str | None = None) -> int:
         """Merge groups into the first and return its number; it gets `name`, or the first name among the groups."""
         with self._lock:
-            self._change(merge_groups(self._state, groups, name))
+            self._change(changes.merge_groups(self._state, groups, name))
             return int(groups[0])
 
     def split(self, group: int, parts: int = 2) -> list[int]:
         """Split a group by k-means; return the numbers of its parts. The largest keeps number and name."""
         with self._lock:
-            change = split_group(self._state, group, parts, self.map.vectors)
+            change = changes.split_group(self._state, group, parts, self.map.vectors)
             self._change(change)
             return [int(group), *change.moved]
 
     def label(self, rows: Sequence[int], name: str | None) -> int | None:
         """Move utterances to the group with a name, or with None to none; return the first row's group."""
         with self._lock:
-            self._change(label_rows(self._state, rows, name))
+            self._change(changes.label_rows(self._state, rows, name))
             return None if name is None else int(self._state.groups[rows[0]])
 
     def copy_labels(self, earlier: "Labelling") -> int:
@@ -202,7 +193,7 @@ class Labelling:
         if not shared:
             raise MapError(f"no labelled utterance of {earlier.folder} is in {self.folder}: nothing to copy")
         with self._lock:
-            self._change(copy_labels(self._state, shared))
+            self._change(changes.copy_labels(self._state, shared))
         return len(shared)
 
     def undo(self) -> None:
@@ -237,7 +228,7 @@ class Labelling:
         with self._lock:
             state = zip(self.labels(), self._state.groups.tolist(), self._state.confirmed, strict=True)
             labels = [
-                (label, None if group == NO_GROUP else group, "yes" if is_confirmed else "no")
+                (label, None if group == changes.NO_GROUP else group, "yes" if is_confirmed else "no")
                 for label, group, is_confirmed in state
             ]
         rows = zip(self.map.utterances, labels, strict=True)
@@ -297,7 +288,7 @@ class Labelling:
 
     # ---- journal
 
-    def _change(self, change: LabelChange | None) -> None:
+    def _change(self, change: changes.LabelChange | None) -> None:
         """Write a change to the journal, then apply it; None changes nothing."""
         if change is None:
             return
@@ -317,7 +308,7 @@ class Labelling:
         elif entry.get("do") == "redo":
             self._state.redo()
         else:
-            self._state.apply(LabelChange.from_json(entry, len(self.map)))
+            self._state.apply(changes.LabelChange.from_json(entry, len(self.map)))
 
 
 def _map_fingerprint(utterance_map: UtteranceMap) -> str:
