@@ -61,6 +61,14 @@ def test_undefined_values_are_null(tmp_path: Path) -> None:
     assert content["facts"] == {"loss": None, "rates": [None]}
 
 
+def test_two_metrics_of_one_name_are_rejected() -> None:
+    results = Results("model", "intents")
+    results.add([accuracy()])
+    with pytest.raises(EvaluationError, match="two metrics are named intents, toy, 1-shot prototypes, accuracy"):
+        results.add([accuracy()])
+    assert len(results.rows) == len(results.outcomes) == 1
+
+
 @pytest.mark.parametrize("shape", [(3,), (0, 4), (2, 0), (1, 2, 3, 4)])
 def test_evidence_has_runs_and_examples(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="evidence must be"):

@@ -22,7 +22,7 @@ from turnwise import Dialogue, Turn, train
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.inputs import Composer
 from turnwise.objectives.dialoguecse import DialogueCSE
-from turnwise.objectives.losses import candidate_nt_xent, guided_cosine, guided_vectors
+from turnwise.objectives.losses import candidate_nt_xent, guided_cosine, guided_vectors, matching_guided_embedding
 from turnwise.objectives.objective import Batch, BatchStates, PreparedBatch, TurnTable
 
 Array = npt.NDArray[np.float64]
@@ -65,6 +65,45 @@ def random_states(random: np.random.Generator, lengths: list[int], size: int = 5
 LENGTHS = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
+@given(
+    st.integers(0, 10**6),
+    st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_refined_embeddings_equal_a_direct_implementation(
+    seed: int, lengths: list[int], tokens: int, padding: int, whole_numbers: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    turns, response = random_states(random, lengths), random_states(random, [tokens])[0]
+    states, mask = padded(turns, max(1, *lengths) + padding, random)
+    responses, response_mask = padded([response], tokens + padding, random)
+    kind = torch.int64 if whole_numbers else torch.bool
+    actual = matching_guided_embedding(
+        torch.tensor(states),
+        torch.tensor(mask).to(kind),
+        torch.tensor(responses[0]),
+        torch.tensor(response_mask[0]).to(kind),
+    )
+    assert actual.shape == states.shape
+    for number, turn in enumerate(turns):
+        np.testing.assert_allclose(actual[number, : len(turn)], refined(turn, response), atol=1e-12)
+        assert not actual[number, len(turn) :].any()
+
+
+def test_leading_axes_of_contexts_and_responses_broadcast() -> None:
+    random = np.random.default_rng(0)
+    contexts, responses = (
+        torch.tensor(random.normal(size=(3, 1, 2, 4, 5))),
+        torch.tensor(random.normal(size=(1, 7, 6, 5))),
+    )
+    actual = matching_guided_embedding(contexts, torch.ones(3, 1, 2, 4), responses, torch.ones(1, 7, 6))
+    assert actual.shape == (3, 7, 2, 4, 5)
+    alone = matching_guided_embedding(contexts[1, 0], torch.ones(2, 4), responses[0, 5], torch.ones(6))
+    np.testing.assert_allclose(actual[1, 5], alone, atol=1e-12)
+
+
 def test_one_turn_gives_its_refined_embedding() -> None:
     """With I₂ and a single turn, the loss contrasts the refined embedding itself, pooled."""
     random = np.random.default_rng(1)
@@ -80,7 +119,7 @@ def test_one_turn_gives_its_refined_embedding() -> None:
 def test_pooled_forms_equal_pooled_refined_embeddings(
     seed: int, contexts: list[int], responses: list[int], padding: int
 ) -> None:
-    """They equal the mean over the tokens of refined embeddings, without matching matrices."""
+    """They equal the mean over the tokens of `matching_guided_embedding`, without matching matrices."""
     random = np.random.default_rng(seed)
     turns, answers = random_states(random, contexts), random_states(random, responses)
     states, mask = padded(answers, max(responses) + padding, random)

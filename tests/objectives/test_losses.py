@@ -7,9 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnwise import losses
 from turnwise.objectives.losses import hard_negative_nt_xent, inverse_response_frequency, nt_xent, symmetric_nt_xent
 
 Array = npt.NDArray[np.float64]
+
+
+def test_losses_have_their_public_names() -> None:
+    names = {"hard_negative_nt_xent", "nt_xent", "matching_guided_embedding", "inverse_response_frequency"}
+    assert names <= set(losses.__all__)
 
 
 def direct_hard_negative(

@@ -62,6 +62,11 @@ class Results:
 
     def add(self, outcomes: Sequence[Outcome], seen: str | None = None) -> None:
         """Add metrics; `seen` says how many of their test examples the model has seen in training."""
+        known = {outcome.key for outcome in self.outcomes}
+        for outcome in outcomes:
+            if outcome.key in known:
+                raise EvaluationError(f"two metrics are named {', '.join(outcome.key)}: give them different settings")
+            known.add(outcome.key)
         self.outcomes += outcomes
         self.rows += [replace(row, seen=seen) for row in metric_rows(outcomes)]
 

@@ -210,6 +210,29 @@ def relation_distillation(vectors: Tensor, teacher: Tensor, temperature: float) 
     return (expected.exp() * (expected - log_probabilities(vectors))).sum(1).mean()
 
 
+def matching_guided_embedding(context: Tensor, context_mask: Tensor, response: Tensor, response_mask: Tensor) -> Tensor:
+    """Return DialogueCSE's embedding of a response refined by each context turn (Eqs. 3 and 4; Liu et al., 2021).
+
+    For the token states Ū of a turn and R̄ of the response, M = ŪR̄ᵀ/√d and R̂ = MR̄: a row for every token of the
+    turn, each a sum of the response's token states, without softmax. Padding is ignored, and rows of padding are zero.
+
+    Training only needs R̂ pooled, which `guided_vectors` and `guided_cosine` compute without M.
+
+    Args:
+        context: (…, turns, context tokens, hidden).
+        context_mask: (…, turns, context tokens), true or 1 for tokens.
+        response: (…, response tokens, hidden); leading axes broadcast with the context's.
+        response_mask: (…, response tokens).
+
+    Returns:
+        (…, turns, context tokens, hidden).
+    """
+    turns = _to_float32(context) * context_mask[..., None]
+    tokens = (_to_float32(response) * response_mask[..., None])[..., None, :, :]
+    matching: Tensor = turns @ tokens.mT / context.shape[-1] ** 0.5  # M
+    return matching @ tokens
+
+
 def guided_vectors(turns: Tensor, responses: Tensor, mask: Tensor) -> Tensor:
     """Return the refined embeddings of responses (DialogueCSE, Eq. 4), each pooled over the tokens of the context turn.
 
