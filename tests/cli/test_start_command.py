@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from tests.helpers.command_line import run
+from turnwise.assist.intents.storage import read_examples
 from turnwise.assist.map import page
 from turnwise.assist.map.utterance_map import UtteranceMap
-from turnwise.cli import serve
 from turnwise.core.dialogue import Dialogue
+from turnwise.core.project import Part, Project
 from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import write_store
 from turnwise.corpus.synthetic.sample import sample_dialogues
+from turnwise.serve.server import listen
 
 Run = Callable[..., tuple[str, str]]
 
@@ -31,6 +33,10 @@ def _write_log(path: Path, dialogues: Sequence[Dialogue]) -> Path:
     ]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
+
+
+def _part(folder: Path, name: Part) -> Path:
+    return Project.load(folder).part(name)
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +74,10 @@ def project(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def test_the_project_holds_the_log_and_everything_made_of_it(built: Path, dialogues: list[Dialogue]) -> None:
-    assert [each.id for each in Store(built / "store")] == [each.id for each in dialogues[:20]]
+    assert [each.id for each in Store(_part(built, "store"))] == [each.id for each in dialogues[:20]]
     texts = {turn.text for each in dialogues[:20] for turn in each.turns if turn.speaker == "user"}
-    assert set(UtteranceMap.load(built / "map").texts) <= texts
-    assert {"turnwise.yaml", "store", "map", "responses", "conversations"} <= {path.name for path in built.iterdir()}
+    assert set(UtteranceMap.load(_part(built, "map")).texts) <= texts
+    assert {"map", "responses", "conversations"} <= {path.name for path in _part(built, "store").parent.iterdir()}
 
 
 def test_a_newer_log_adds_what_is_new_and_keeps_labels(
@@ -81,14 +87,14 @@ def test_a_newer_log_adds_what_is_new_and_keeps_labels(
     labelled = run_turnwise("labels", "status", "--json")[0]
     out, _ = run_turnwise("start", _write_log(tmp_path / "chats.jsonl", dialogues[10:]), "--no-serve")
     assert "4 conversations; 10 were already there" in out and "24 conversations" in out
-    assert len(Store(project / "store")) == 24
+    assert len(Store(_part(project, "store"))) == 24
     similar = json.loads(run_turnwise("conversations", "similar", "--dialogue", dialogues[23].id, "--json")[0])
     assert len(similar["conversations"]) == 5
     after = json.loads(run_turnwise("labels", "status", "--json")[0])
     assert after["labelled"] == json.loads(labelled)["labelled"] > 0
     assert after["texts"] > json.loads(labelled)["texts"]
-    assert UtteranceMap.load(project / "map").comparison is not None
-    assert (project / "map-1" / "labels.jsonl").is_file()  # the earlier map, with its history
+    assert UtteranceMap.load(_part(project, "map")).comparison is not None
+    assert {path.name for path in (project / "builds").iterdir()} == {"1", "2"}  # the previous build may be in use
     out, _ = run_turnwise("start", "--no-serve")
     assert out.count("(no change)") == 3
 
@@ -100,7 +106,7 @@ def test_a_longer_version_of_a_conversation_replaces_the_shorter_one(
     longer = replace(first, turns=(*first.turns, *dialogues[21].turns))
     out, _ = run_turnwise("start", _write_log(tmp_path / "chats.jsonl", [longer]), "--no-serve")
     assert "1 conversations with other turns than before" in out
-    stored = next(each for each in Store(project / "store") if each.id == first.id)
+    stored = next(each for each in Store(_part(project, "store")) if each.id == first.id)
     assert [turn.text for turn in stored.turns] == [turn.text for turn in longer.turns]
     found = json.loads(
         run_turnwise("conversations", "similar", dialogues[21].turns[0].text, "--top", "20", "--json")[0]
@@ -115,14 +121,14 @@ def test_commands_inside_need_no_paths(project: Path, tmp_path: Path, run_turnwi
     lines = [f"{text},{intent}" for intent, each in texts.items() for text in each]
     examples.write_text("\n".join(["text,intent", *lines]) + "\n")
     run_turnwise("intents", "fit", examples, "--head", "prototypes")
-    assert (project / "intents" / "intents.json").is_file()
+    assert _part(project, "intents") == project / "intents" / "1"
     predicted = json.loads(run_turnwise("intents", "predict", "where is my parcel", "--json")[0])
     assert [each["text"] for each in predicted] == ["where is my parcel"]
     run_turnwise("intents", "examples", "add", "refund", "I want my money back")
-    assert "refund" in (project / "intents" / "changes.jsonl").read_text()
+    assert "refund" in (_part(project, "intents") / "changes.jsonl").read_text()
     assert json.loads(run_turnwise("responses", "suggest", "hello", "--top", "1", "--json")[0])["suggestions"]
     out, _ = run_turnwise("map", "--method", "tsne")
-    assert str(project / "map" / "map.html") in out
+    assert str(_part(project, "map") / "map.html") in out
 
 
 def test_serve_serves_the_project(project: Path, run_turnwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,12 +140,79 @@ def test_serve_serves_the_project(project: Path, run_turnwise: Run, monkeypatch:
     run_turnwise("start", "--port", "8123")
     assert served[0] == served[1]
     settings, port = served[0]
-    assert port == 8123 and settings.map == project / "map" and settings.intents is None
-    assert (settings.responses, settings.conversations) == (str(project / "responses"), str(project / "conversations"))
-    fitted = project / "map" / "intents-2"
-    fitted.mkdir()
-    (fitted / "intents.json").write_text("{}")
-    assert serve.project_parts(serve.Project.find())["intents"] == fitted
+    assert port == 8123 and settings.project == project
+    settings = settings.resolved()
+    assert settings.map == _part(project, "map") and settings.intents is None
+    assert settings.responses == str(_part(project, "responses"))
+
+
+def _fit(texts: dict[str, list[str]], file: Path) -> str:
+    """Fit a classifier on these texts and return what the command prints to standard error."""
+    lines = [f"{text},{intent}" for intent, each in texts.items() for text in each]
+    file.write_text("\n".join(["text,intent", *lines]) + "\n")
+    return run("intents", "fit", file, "--head", "prototypes").stderr
+
+
+TEXTS = {"track": ["where is my parcel", "has it shipped"], "cancel": ["cancel my order", "stop the order"]}
+
+
+def test_a_new_classifier_takes_over_added_examples_and_going_back_is_possible(
+    project: Path, tmp_path: Path, run_turnwise: Run
+) -> None:
+    _fit(TEXTS, tmp_path / "examples.csv")
+    run_turnwise("intents", "examples", "add", "refund", "I want my money back", "refund me")
+    run_turnwise("intents", "examples", "remove", "refund", "refund me")
+    assert "1 examples that were added" in _fit(TEXTS | {"greet": ["hello", "hi"]}, tmp_path / "more.csv")
+    assert {pair[1] for pair in read_examples(_part(project, "intents"))} == {"track", "cancel", "greet", "refund"}
+    assert "refund me" not in {text for text, _ in read_examples(_part(project, "intents"))}
+    run_turnwise("intents", "use", 1)
+    listed = json.loads(run_turnwise("intents", "history", "--json")[0])
+    assert [(each["number"], each["intents"], each["in_use"]) for each in listed] == [(1, 3, True), (2, 4, False)]
+    assert "no classifier 7" in run_turnwise("intents", "use", 7, code=1)[1]
+
+
+def test_canned_answers_survive_an_overlapping_log_and_another_model(
+    project: Path, tmp_path: Path, dialogues: list[Dialogue], run_turnwise: Run, tiny_folder: Callable[[str], Path]
+) -> None:
+    _fit(TEXTS, tmp_path / "examples.csv")
+    canned = tmp_path / "canned.csv"
+    canned.write_text("text,after\nPlease restart the router.,my internet is down\n")
+    run_turnwise("responses", "index", canned)
+
+    def suggested() -> dict[str, Any]:
+        answer = run_turnwise("responses", "suggest", "my internet is down", "--top", "1", "--json")[0]
+        first: dict[str, Any] = json.loads(answer)["suggestions"][0]
+        return first
+
+    before = suggested()
+    assert before["text"] == "Please restart the router." and before["count"] == 1
+    longer = replace(dialogues[0], turns=(*dialogues[0].turns, *dialogues[21].turns))
+    run_turnwise("start", _write_log(tmp_path / "chats.jsonl", [longer]), "--no-serve")
+    assert suggested() == before
+    out, _ = run_turnwise("start", "--model", tiny_folder("distilbert"), "--no-serve")
+    assert "(no change)" not in out and Project.load(project).model == str(tiny_folder("distilbert"))
+    assert suggested()["text"] == before["text"]
+    assert Project.load(project).classifier == 2  # fitted again
+    assert json.loads(run_turnwise("intents", "predict", "cancel my order", "--json")[0])
+
+
+def test_nothing_is_done_before_model_port_and_disk_are_checked(
+    tmp_path: Path, run_turnwise: Run, dialogues: list[Dialogue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, folder = _write_log(tmp_path / "chats.jsonl", dialogues[:3]), tmp_path / "project"
+    assert "does not exist" in run_turnwise("start", log, "--out", folder, "--model", "./no-model", code=1)[1]
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        taken.listen()
+        assert "choose another with --port" in run_turnwise("start", log, "--out", folder, "--port", port, code=1)[1]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 99, 1))
+    assert "free some" in run_turnwise("start", log, "--out", folder, "--no-serve", code=1)[1]
+    assert not (folder / "turnwise.yaml").exists()
+
+
+def test_a_second_start_says_who_is_updating(project: Path, run_turnwise: Run) -> None:
+    with Project.load(project).lock("updating", "process 4711"):
+        assert "process 4711 is updating" in run_turnwise("start", "--no-serve", code=1)[1]
 
 
 def test_masking_is_remembered_and_cannot_be_changed_later(
@@ -152,11 +225,13 @@ def test_masking_is_remembered_and_cannot_be_changed_later(
     options = ("--out", folder, "--model", tiny_folder("bert"), "--no-serve")
     out, err = run_turnwise("start", log, *options, "--region", "DE")
     assert "415195" not in out + err and "none: no turn is an agent's" in out
-    assert {turn.text for each in Store(folder / "store") for turn in each.turns} == {"call me on [PHONE] or [EMAIL]"}
+    assert {turn.text for each in Store(_part(folder, "store")) for turn in each.turns} == {
+        "call me on [PHONE] or [EMAIL]"
+    }
     assert "were made with regions" in run_turnwise("start", log, *options, "--region", "FR", code=1)[1]
     log.write_text("\n".join(["conversation,speaker,text", *rows, "c99,user,write to new@b.com please"]) + "\n")
     run_turnwise("start", log, *options)
-    assert "new@b.com" not in "".join(turn.text for each in Store(folder / "store") for turn in each.turns)
+    assert "new@b.com" not in "".join(turn.text for each in Store(_part(folder, "store")) for turn in each.turns)
 
 
 def test_a_store_is_used_as_it_is_and_refused_where_it_should_be_masked(
@@ -165,7 +240,7 @@ def test_a_store_is_used_as_it_is_and_refused_where_it_should_be_masked(
     store = write_store(dialogues[:9], tmp_path / "store")
     options = ("--model", tiny_folder("bert"), "--no-serve")
     run_turnwise("start", store.folder, "--out", tmp_path / "project", *options)
-    assert list(Store(tmp_path / "project" / "store")) == dialogues[:9]
+    assert list(Store(_part(tmp_path / "project", "store"))) == dialogues[:9]
     error = run_turnwise("start", store.folder, "--out", tmp_path / "masked", *options, "--mask", code=1)[1]
     assert "is a store" in error and not (tmp_path / "masked").exists()
 

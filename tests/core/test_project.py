@@ -15,7 +15,7 @@ def test_what_is_saved_is_found_from_any_folder_inside(tmp_path: Path) -> None:
     inside.mkdir(parents=True)
     assert Project.find(inside) == Project.load(tmp_path / "p") == project
     assert Project.find(tmp_path) is None
-    assert project.part("store") == tmp_path / "p" / "store"
+    assert project.part("store") == tmp_path / "p" / "builds" / "0" / "store"
 
 
 def test_a_project_of_one_line_has_the_defaults(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_conversations_are_added_updated_and_kept(tmp_path: Path) -> None:
     store, newer = write_store(before, tmp_path / "store"), write_store(after, tmp_path / "newer")
     plan = plan_merge(store, newer)
     assert (plan.new, plan.replaced, plan.unchanged, plan.shorter) == ({"new"}, {"grows"}, {"same"}, {"cut"})
-    merged = merge_stores(store, newer, plan)
+    merged = merge_stores(store, newer, plan, store.folder)
     assert list(merged) == [before[0], before[2], before[3], after[0], after[3]]
     again = plan_merge(merged, newer)
     assert not again.new | again.replaced
@@ -49,7 +49,7 @@ def test_rejections_and_inputs_of_both_imports_are_kept_once(tmp_path: Path) -> 
     store = import_corpus("jsonl", log, tmp_path / "store")
     log.write_text("\n".join(map(json.dumps, [rows[0], bad, rows[1], bad])) + "\n")
     newer = import_corpus("jsonl", log, tmp_path / "newer")
-    merged = merge_stores(store, newer, plan_merge(store, newer))
+    merged = merge_stores(store, newer, plan_merge(store, newer), store.folder)
     assert [dialogue.id for dialogue in merged] == ["a", "b"]
     rejected, newer_only = (
         (tmp_path / name / "rejected.jsonl").read_text().splitlines() for name in ("store", "newer")

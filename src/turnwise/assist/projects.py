@@ -1,26 +1,30 @@
 """Building a project: adding logs to its store, and making the map and the indexes of the store.
 
-Vectors are cached in the project's folder `.vectors`: after an interruption, and when a log is added, only what is new
-is encoded. `.built.json` says from which store each part was made.
+A newer log, or another model, makes a new build beside the one in use, with everything derived from the log. It becomes
+the one in use when it is complete. Vectors are cached in the project's folder `.vectors`: after an interruption, and
+when a log is added, only what is new is encoded. `built.json` says from which store each part of a build was made.
 """
 
-import itertools
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from turnwise.assist.conversations import Conversations
-from turnwise.assist.labelling.labelling import Labelling
+from turnwise.assist.intents.storage import refit_classifier
+from turnwise.assist.labelling.labelling import replace_labelled_map
 from turnwise.assist.map.page import write_map
 from turnwise.assist.map.utterance_map import DESCRIPTION as MAP_DESCRIPTION
 from turnwise.assist.map.utterance_map import JOURNAL, UtteranceMap
-from turnwise.assist.responses.responder import Responder
+from turnwise.assist.responses.responder import Responder, read_canned_answers
 from turnwise.core.dialogue import SYSTEM, USER
+from turnwise.core.errors import ProjectError
 from turnwise.core.files import read_json, replacing, write_atomic
+from turnwise.core.journal import Journal
 from turnwise.core.progress import Progress, silent
 from turnwise.core.project import Part, Project
 from turnwise.corpus.hygiene.masking import Masking
@@ -31,7 +35,7 @@ from turnwise.corpus.storage.store import Store, is_store
 from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.vector_cache import VectorCache
 
-_BUILT, _IMPORTING, _NEW_MAP, _VECTORS = ".built.json", ".importing", ".map", ".vectors"
+_BUILT, _IMPORTING, _VECTORS = "built.json", ".importing", ".vectors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,108 +51,156 @@ def masking_of(project: Project) -> Masking | None:
     return Masking(regions=project.regions) if project.regions else None
 
 
+def latest_store(project: Project) -> Path | None:
+    """Return the store with all logs that were added, whether or not its build is complete; None if there is none."""
+    folders = [_next(project).part("store"), project.part("store")]
+    return next((folder for folder in folders if is_store(folder)), None)
+
+
+def _next(project: Project) -> Project:
+    return replace(project, build=project.build + 1)
+
+
 def add_log(
     project: Project, path: Path, reader: str, options: Mapping[str, Any], *, progress: Progress = silent
 ) -> LogAddition:
     """Import a log into a project, cleaned by the project's steps; conversations that are there already are updated."""
+    folder = _next(project).part("store")
+    target = folder if latest_store(project) is None else folder.with_name(_IMPORTING)
+    shutil.rmtree(folder.with_name(_IMPORTING), ignore_errors=True)
     masking = masking_of(project)
-    folder = project.part("store")
-    target = project.folder / _IMPORTING if is_store(folder) else folder
     newer = import_corpus(reader, path, target, steps=project.steps, masking=masking, progress=progress, **options)
     if target == folder:
         return LogAddition(newer.manifest, None)
-    addition = LogAddition(newer.manifest, _add(project, newer))
+    addition = LogAddition(newer.manifest, _merge(project, newer))
     shutil.rmtree(target)
     return addition
 
 
 def add_store(project: Project, store: Store) -> LogAddition:
     """Add the conversations of a store to a project as they are."""
-    folder = project.part("store")
-    if is_store(folder):
-        return LogAddition(store.manifest, _add(project, store))
-    with replacing(folder) as part:
-        shutil.copytree(store.folder, part)
+    if latest_store(project) is not None:
+        return LogAddition(store.manifest, _merge(project, store))
+    _link_store(store.folder, _next(project).part("store"))
     return LogAddition(store.manifest, None)
 
 
-def _add(project: Project, newer: Store) -> MergePlan:
-    store = Store(project.part("store"))
+def _merge(project: Project, newer: Store) -> MergePlan:
+    folder = latest_store(project)
+    assert folder is not None
+    store = Store(folder)
     plan = plan_merge(store, newer)
-    if plan.replaced:  # the indexes would keep the earlier versions
-        for part in ("responses", "conversations"):
-            shutil.rmtree(project.folder / part, ignore_errors=True)
     if plan.new or plan.replaced:
-        merge_stores(store, newer, plan)
+        merge_stores(store, newer, plan, _next(project).part("store"))
     return plan
 
 
-class ProjectBuilder:
-    """Makes the map and the indexes of a project, each unless it is up to date."""
+def _link_store(store: Path, folder: Path) -> None:
+    """Copy a store, whose files never change, by links if possible."""
 
-    def __init__(self, project: Project, progress: Progress = silent):
-        self._project = project
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:  # on another file system
+            shutil.copy2(source, target)
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(folder) as part:
+        shutil.copytree(store, part, copy_function=link)
+
+
+class ProjectBuilder:
+    """Makes the map and the indexes of a project, each unless it is up to date, and puts them to use."""
+
+    def __init__(self, project: Project, encoder: Encoder, progress: Progress = silent):
+        """Take the latest store; `encoder` is `project.model`, which may differ from the model in use."""
         self._progress = progress
-        self._corpus = read_corpus(project.part("store"))
-        self._speakers = self._corpus.stores[0].speakers()
-        progress("loading the encoder", 0)
-        encoder = Encoder.load(project.model)
         fingerprint = encoder_fingerprint(encoder)[:16]
         self._encoder = VectorCache(encoder, project.folder / _VECTORS / fingerprint)
+        new = _next(project)
+        if not is_store(new.part("store")):
+            encoders = {version["encoder"] for version in _read_built(project).values()}
+            if encoders <= {fingerprint}:
+                new = project
+            else:
+                _link_store(project.part("store"), new.part("store"))
+        self._before, self._project = project, new
+        self._corpus = read_corpus(new.part("store"))
+        self._speakers = self._corpus.stores[0].speakers()
+        self._answers = read_canned_answers(project.answers)
         self._version = {"store": self._corpus.stores[0].manifest["generation"], "encoder": fingerprint}
 
     def build(self) -> list[Part]:
-        """Make what is missing or out of date; return the parts that were made."""
+        """Make what is missing or out of date, and use it from then on; return the parts that were made."""
         steps: dict[Part, Callable[[], None]] = {"map": self._make_map}
-        if SYSTEM in self._speakers:
+        if SYSTEM in self._speakers or self._answers:
             steps["responses"] = partial(self._index, "responses")
         steps["conversations"] = partial(self._index, "conversations")
-        path = self._project.folder / _BUILT
-        built = read_json(path) if path.exists() else {}
+        built = _read_built(self._project)
         made: list[Part] = []
         for part, make in steps.items():
-            folder, version = self._project.part(part), built.get(part)
-            if version == self._version and folder.is_dir():
+            if built.get(part) == self._version and self._project.part(part).is_dir():
                 continue
-            if part != "map" and version is not None and version["encoder"] != self._version["encoder"]:
-                shutil.rmtree(folder, ignore_errors=True)
             make()
             made.append(part)
             built[part] = self._version
-            write_atomic(path, json.dumps(built, indent=2) + "\n")
+            write_atomic(self._project.part(part).with_name(_BUILT), json.dumps(built, indent=2) + "\n")
+        if self._project != self._before:
+            model = self._before.update().model
+            project = self._project.update(model=self._project.model, build=self._project.build)
+            self._remove_old_builds()
+            if project.model != model and refit_classifier(project):
+                made.append("intents")
         return made
 
     def _make_map(self) -> None:
-        """Make the map, of what users say, and put it in the place of the earlier one, whose labels are copied."""
-        folder, new = self._project.part("map"), self._project.folder / _NEW_MAP
-        shutil.rmtree(new, ignore_errors=True)
-        earlier = UtteranceMap.load(folder) if (folder / MAP_DESCRIPTION).is_file() else None
+        """Make the map, of what users say; it takes over the labels of the one in use when it is opened."""
+        folder, before = self._project.part("map"), self._before.part("map")
+        earlier = UtteranceMap.load(before) if (before / MAP_DESCRIPTION).is_file() else None
         if earlier is not None and (len(earlier) < 2 or not earlier.identity().matches(self._encoder)):
             earlier = None
-        write_map(
-            self._encoder,
-            self._corpus,
-            new,
-            title=self._project.folder.name,
-            speakers=[USER] if USER in self._speakers else None,
-            model=self._project.model,
-            earlier=earlier,
-            progress=self._progress,
-        )
-        if (folder / JOURNAL).exists():
-            with Labelling.open(folder) as before, Labelling.open(new) as labelling:
-                if any(label is not None for label in before.labels()):
-                    labelling.copy_labels(before)
-        for classifier in [path for path in folder.glob("intents*") if path.is_dir()]:
-            shutil.copytree(classifier, new / classifier.name)
-        if (folder / JOURNAL).exists():  # a labelled map is kept, as map-1, map-2, …
-            names = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(1))
-            folder.replace(next(archive for archive in names if not archive.exists()))
-        elif folder.exists():
-            shutil.rmtree(folder)
-        new.replace(folder)
+        with replacing(folder) as part:
+            write_map(
+                self._encoder,
+                self._corpus,
+                part,
+                title=self._project.folder.name,
+                speakers=[USER] if USER in self._speakers else None,
+                model=self._project.model,
+                earlier=earlier,
+                progress=self._progress,
+            )
+        if folder != before and before.is_dir():
+            replace_labelled_map(folder, before)
 
     def _index(self, part: Literal["responses", "conversations"]) -> None:
-        kind = Responder if part == "responses" else Conversations
-        index = kind.open(self._project.part(part), self._encoder)
-        index.index(self._corpus, total=len(self._corpus), progress=self._progress)
+        folder = self._project.part(part)
+        if self._project != self._before:  # nobody uses it yet, so what an interrupted run left is not needed
+            shutil.rmtree(folder, ignore_errors=True)
+        index = (Responder if part == "responses" else Conversations).open(folder, self._encoder)
+        if part == "conversations" or SYSTEM in self._speakers:
+            index.index(self._corpus, total=len(self._corpus), progress=self._progress)
+        if isinstance(index, Responder):
+            index.add(self._answers, progress=self._progress)
+
+    def _remove_old_builds(self) -> None:
+        """Remove builds before the previous one, but for labelled maps, unless a running service uses them."""
+        for folder in (self._project.folder / "builds").iterdir():
+            if not folder.name.isdecimal() or int(folder.name) >= self._before.build:
+                continue
+            try:
+                with Journal(folder / "map" / JOURNAL) as journal:
+                    is_labelled = bool(journal.entries)
+                    for path in folder.iterdir():
+                        if path.name != "map" or not is_labelled:
+                            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            except ProjectError:  # open in a service
+                continue
+            if not is_labelled:
+                folder.rmdir()
+
+
+def _read_built(project: Project) -> dict[str, dict[str, str]]:
+    path = project.part("store").with_name(_BUILT)
+    built: dict[str, dict[str, str]] = read_json(path) if path.exists() else {}
+    return built

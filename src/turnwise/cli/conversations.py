@@ -170,12 +170,18 @@ def index_responses_command(
     Example: `turnwise responses index stores/our-logs answers.csv --out responses`
     """
     require("pyarrow", "lancedb", extra="serve")
-    from turnwise.assist.responses.responder import IndexingResult, read_answers
+    from turnwise.assist.responses.responder import (
+        IndexingResult,
+        read_answers,
+        read_canned_answers,
+        record_canned_answers,
+    )
     from turnwise.core.errors import CorpusError
     from turnwise.corpus.storage.store import is_store, require_speakers
     from turnwise.corpus.texts import TEXT_FILE_SUFFIXES
 
-    table = out or str(options.project_part("responses", "--out"))
+    project = None if out is not None else options.require_project("--out")
+    table = str(project.part("responses")) if project is not None else str(out)
     stores = [source for source in sources if is_store(source)]
     files = [source for source in sources if source not in stores]
     for file in files:
@@ -190,6 +196,9 @@ def index_responses_command(
         if rebuild:
             turnwise.Responder.drop(table)
         responder = turnwise.Responder.open(table, encoder)
+        if project is not None:
+            record_canned_answers(project.answers, answers)
+            answers = read_canned_answers(project.answers)
         result = responder.add(answers, progress=progress)
         if corpus is not None:
             indexed = responder.index(corpus, speakers=speaker or ["system"], total=len(corpus), progress=progress)

@@ -1,6 +1,6 @@
 """`turnwise intents`: fit, apply, calibrate and diagnose intent classifiers."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +12,10 @@ from turnwise.cli import options
 from turnwise.cli.corpus import export_report
 from turnwise.cli.help import command_group
 from turnwise.cli.intent_output import decision_block, predictions_table, show_classifier, show_result
-from turnwise.cli.output import message, progress_bar, show
+from turnwise.cli.output import facts, message, progress_bar, show
+from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
+from turnwise.core.project import Project
 
 if TYPE_CHECKING:
     from turnwise.assist.intents.classifier import IntentClassifier
@@ -69,17 +71,62 @@ def fit_command(
     from turnwise.assist.intents.classifier_files import is_classifier
     from turnwise.assist.intents.storage import replace_classifier
 
-    out = out or options.project_part("intents", "--out")
+    project = None if out is not None else options.require_project("--out")
     labelled = _read(examples, text, intent)
-    if out.is_dir() and any(out.iterdir()) and not is_classifier(out):
+    if out is not None and out.is_dir() and any(out.iterdir()) and not is_classifier(out):
         raise IntentError(f"{out} exists and is not an intent classifier: choose another folder")
     arguments = {"head": head, "neighbours": neighbours, "per_intent": per_intent}
     classifier = _make_classifier(model, false_rejection, tune, **arguments)
     with progress_bar() as progress:
         progress("fitting", 0)
         classifier.fit(*labelled, progress=progress)
-    replace_classifier(classifier, out)
+    if project is not None:
+        out, classifier = add_to_project(project, classifier)
+    elif out is not None:
+        replace_classifier(classifier, out)
     show_classifier(out, classifier, as_json)
+
+
+@intents_app.command("history")
+def history_command(as_json: options.AsJson = False) -> None:
+    """List the classifiers of a project, oldest first.
+
+    Example: `turnwise intents history`
+    """
+    from turnwise.assist.intents.storage import classifier_versions, read_examples
+
+    project = options.require_project("the current folder")
+    data = []
+    for number in classifier_versions(project):
+        examples = read_examples(replace(project, classifier=number).part("intents"))
+        intents = len({intent for _, intent in examples} - {OUT_OF_SCOPE})
+        in_use = number == project.classifier
+        data.append({"number": number, "intents": intents, "examples": len(examples), "in_use": in_use})
+    rows = [
+        (
+            str(each["number"]),
+            f"{each['intents']:,} intents, {each['examples']:,} examples" + "; in use" * each["in_use"],
+        )
+        for each in data
+    ]
+    show(data, facts(project.folder / "intents", rows), as_json=as_json)
+
+
+@intents_app.command("use")
+def use_command(number: Annotated[int, Argument(help="Number of a classifier, as shown by `history`.")]) -> None:
+    """Use another classifier of a project, such as an earlier one; a running service follows.
+
+    Example: `turnwise intents use 1`
+    """
+    from turnwise.assist.intents.storage import classifier_versions
+
+    project = options.require_project("the current folder")
+    known = classifier_versions(project)
+    if number not in known:
+        numbers = ", ".join(map(str, known)) or "none yet"
+        raise IntentError(f"the project has no classifier {number}: `turnwise intents history` lists them ({numbers})")
+    project = project.update(classifier=number)
+    show(None, facts(project.part("intents"), [("in use", f"classifier {number}")]))
 
 
 @intents_app.command("predict", cls=_InFolder)
@@ -292,6 +339,16 @@ def _open_for_report(folder: Path, given: list[str]) -> "tuple[Labelled, IntentC
             )
         texts, intents = zip(*classifier.model_.examples.pairs, strict=True)
         return (texts, intents), classifier
+
+
+def add_to_project(project: Project, classifier: "IntentClassifier") -> "tuple[Path, IntentClassifier]":
+    """Make a classifier the one that a project uses; return its folder, and it with the examples that it takes over."""
+    from turnwise.assist.intents.storage import add_classifier, read_added, read_classifier
+
+    folder = add_classifier(project, classifier)
+    if taken := len(read_added(folder)):
+        message(f"{taken:,} examples that were added to the previous classifier are added to this one as well")
+    return folder, read_classifier(folder)
 
 
 def _read(path: Path, text: str, intent: str) -> Labelled:

@@ -127,7 +127,7 @@ def status_command(
 
     Example: `turnwise labels status map`
     """
-    with _open(folder) as labelling:
+    with _open(folder, read_only=True) as labelling:
         groups, texts, data = labelling.groups, labelling.map.texts, _state(labelling)
     labelled = f"{data['labelled']:,} of {data['texts']:,} texts ({data['labelled'] / data['texts']:.0%})"
     rows = [
@@ -168,7 +168,7 @@ def next_command(
 
     Example: `turnwise labels next map --count 3`
     """
-    with _open(folder) as labelling:
+    with _open(folder, read_only=True) as labelling:
         questions = labelling.select_questions(count)
     parts = []
     for each in questions:
@@ -245,7 +245,7 @@ def carry_command(
 
     Example: `turnwise labels carry map-july --from map-june`
     """
-    with _open(older) as before:
+    with _open(older, read_only=True) as before:
         _change(folder, lambda labelling: labelling.copy_labels(before))
 
 
@@ -264,7 +264,7 @@ def export_command(
     from turnwise.corpus.exporting import check_new_file, export_dialogues, labelled_dialogues
 
     check_new_file(out, force)
-    with _open(folder) as labelling:
+    with _open(folder, read_only=True) as labelling:
         if out.suffix == ".csv":
             written = f"{len(labelling.map):,} texts, {labelling.export(out):,} of them labelled"
             show(None, facts(out, [("written", written)]))
@@ -287,22 +287,28 @@ def finish_command(
 
     Example: `turnwise labels finish map --out intents`, then `turnwise intents predict intents "Where is my parcel?"`
     """
-    out = out or options.project_part("intents", "--out")
-    with _open(folder) as labelling, progress_bar() as progress:
+    from turnwise.cli.intents import add_to_project
+
+    project = None if out is not None else options.require_project("--out")
+    with _open(folder, read_only=True) as labelling, progress_bar() as progress:
         progress("fitting the classifier", 0)
         classifier = labelling.fit(model)
-        classifier.save(out)
+        if project is not None:
+            out, classifier = add_to_project(project, classifier)
+        else:
+            assert out is not None
+            classifier.save(out)
         labelled = labelling.export(out / "labels.csv")
     intents = len(classifier.classes_)
     rows = [("fitted", f"{intents:,} intents"), ("labels", f"{labelled:,} texts, in {out / 'labels.csv'}")]
     show({"folder": str(out), "intents": intents, "labelled": labelled}, facts(out, rows), as_json=as_json)
 
 
-def _open(folder: Path) -> "Labelling":
+def _open(folder: Path, *, read_only: bool = False) -> "Labelling":
     require("pyarrow", "sklearn", extra="map")
     from turnwise.assist.labelling.labelling import Labelling
 
-    return Labelling.open(folder)
+    return Labelling.open(folder, read_only=read_only)
 
 
 def _change(folder: Path, change: "Callable[[Labelling], object]") -> None:

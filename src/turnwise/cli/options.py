@@ -128,12 +128,17 @@ def parse_key_values(words: list[str] | None, option: str = "--set") -> list[tup
 # ---- inside a project
 
 
-def project_part(part: Part, parameter: str) -> Path:
-    """Return the folder of a project's part, for a parameter that was left out; outside a project that is an error."""
+def require_project(parameter: str) -> Project:
+    """Return the current project, for a parameter that was left out; outside a project that is an error."""
     project = Project.find()
     if project is None:
         raise typer.BadParameter("it must be given outside a project (see `turnwise start`)", param_hint=parameter)
-    return project.part(part)
+    return project
+
+
+def project_part(part: Part, parameter: str) -> Path:
+    """Return the folder of the current project's part, for a parameter that was left out."""
+    return require_project(parameter).part(part)
 
 
 def model_or_default(given: str | None) -> str:

@@ -1,5 +1,7 @@
 """`turnwise start`, `serve` and `serve-key`: from a log to a running page, the HTTP service, and its API keys."""
 
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -8,10 +10,10 @@ import typer
 from typer import Argument, Option
 
 from turnwise.cli.corpus_import import NO_CHANGE, choose_reader, import_facts, show_preview, warn_of_losses
-from turnwise.cli.options import OptionalModel, OptionalReranker, Port, ReaderOptions, RuntimeName, model_or_default
-from turnwise.cli.output import facts, progress_bar, show
+from turnwise.cli.options import OptionalModel, OptionalReranker, Port, ReaderOptions, RuntimeName
+from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
-from turnwise.core.imports import without_garbage_collection
+from turnwise.core.imports import require, without_garbage_collection
 from turnwise.core.model_names import TURNWISE_SMALL_INT8
 from turnwise.core.project import DESCRIPTION, Project
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Names by which a service that listens on the loopback interface may be addressed.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+#: A project may take this many times the space of its log.
+_SPACE_FACTOR = 3
 
 
 def serve_command(
@@ -60,20 +65,24 @@ def serve_command(
         from turnwise.serve.server import run
         from turnwise.serve.settings import Limits, ServeSettings
 
-    given = {"intents": intents, "responses": responses, "conversations": conversations, "reranker": reranker}
+    project = Project.find()
     settings = ServeSettings(
-        model=model_or_default(model),
+        project=None if project is None else project.folder,
+        model=model or "",
         runtime=runtime,
+        intents=intents,
+        responses=responses,
+        conversations=conversations,
+        reranker=reranker,
+        map=map_folder,
         report=report,
         keys=keys,
         cors=tuple(cors or ()),
         hosts=(*_LOOPBACK, *(allow_host or ())) if host in _LOOPBACK else (),
         log_texts=log_texts,
         limits=Limits(body=max_body, texts=max_texts, queue=queue, batch_tokens=batch_tokens, seconds=timeout),
-        **project_parts(Project.find())
-        | {name: value for name, value in (given | {"map": map_folder}).items() if value},
     )
-    check_settings(settings)
+    check_settings(settings.resolved())
     run(settings, host, port, log_format)
 
 
@@ -91,23 +100,6 @@ def serve_key_command(
     from turnwise.serve.settings import add_key
 
     typer.echo(add_key(keys, name, read_only=read_only))
-
-
-def project_parts(project: Project | None) -> dict[str, Any]:
-    """Return what a project has to serve, by the names of `ServeSettings`; nothing outside a project."""
-    if project is None:
-        return {}
-    parts: dict[str, Any] = {name: str(project.part(name)) for name in ("responses", "conversations")}
-    parts["map"] = project.part("map")
-    parts = {name: folder for name, folder in parts.items() if Path(folder).is_dir()}
-    # the classifier that was fitted last, on the command line or on the page
-    folders = [project.part("intents"), *project.part("map").glob("intents*")]
-    fitted = [folder / "intents.json" for folder in folders if (folder / "intents.json").is_file()]
-    if fitted:
-        parts["intents"] = max(fitted, key=lambda file: file.stat().st_mtime).parent
-    if project.reranker is not None:
-        parts["reranker"] = project.reranker
-    return parts
 
 
 def start_command(
@@ -137,34 +129,70 @@ def start_command(
 
     It imports the log, maps what users say, indexes responses and conversations, and serves the page. All results are
     in the project folder. An interrupted command continues where it stopped. Inside a project, a newer log adds its new
-    conversations; without a log, missing parts are built and the page is served.
+    conversations, also while the project is served; without a log, missing parts are built and the page is served.
 
     Example: `turnwise start export.zip --out support --mask --region DE`
     """
     from turnwise.assist.projects import ProjectBuilder
+    from turnwise.models.encoder import Encoder
 
     given: dict[str, Any] = {"reader": reader, "options": settings, "model": model, "regions": region}
     if step or mask or region:
         given["steps"] = [*(step or ["log"]), *(["mask"] if mask or region else [])]
     project = _open_project(log, out, given)
-    if log is not None:
-        addition = _add_log(project, log)
-        project.save()  # now that it has conversations
-        _show_addition(project, addition)
-    with progress_bar() as progress:
-        made = ProjectBuilder(project, progress).build()
+    service = project.holder("serving") if project.folder.is_dir() else None
+    if serve and service is None:
+        _check_port(port)
+    _check_space(project, log)
+    with project.lock("updating", f"process {os.getpid()}"):
+        with progress_bar() as progress:
+            progress("loading the encoder", 0)
+            encoder = Encoder.load(project.model)
+        if log is not None:
+            addition = _add_log(project, log)
+            # now that it has conversations; the model is that of the build in use
+            settled = {name: getattr(project, name) for name in ("reader", "options", "steps", "regions")}
+            project.update(**settled)
+            _show_addition(project, addition)
+        with progress_bar() as progress:
+            made = ProjectBuilder(project, encoder, progress).build()
+    project = Project.load(project.folder)
     _show_project(project, made)
-    if serve:
+    if service is not None:
+        message(f"{service} takes up what is new within seconds")
+    elif serve:
         with without_garbage_collection():
             from turnwise.serve.server import run
             from turnwise.serve.settings import ServeSettings
 
-        run(ServeSettings(model=project.model, hosts=_LOOPBACK, **project_parts(project)), _LOOPBACK[1], port)
+        run(ServeSettings(project=project.folder, hosts=_LOOPBACK), _LOOPBACK[1], port)
+
+
+def _check_port(port: int) -> None:
+    """Raise an error before any work if the page could not be served at its end."""
+    require("fastapi", "uvicorn", extra="serve")
+    from turnwise.serve.server import listen
+
+    listen(_LOOPBACK[1], port).close()
+
+
+def _check_space(project: Project, log: Path | None) -> None:
+    """Raise an error if the disk has less space than a log takes with everything made of it, roughly estimated."""
+    if log is None:
+        return
+    size = sum(path.stat().st_size for path in (log.rglob("*") if log.is_dir() else (log,)))
+    folder = next(each for each in (project.folder.absolute(), *project.folder.absolute().parents) if each.is_dir())
+    free = shutil.disk_usage(folder).free
+    if free < _SPACE_FACTOR * size:
+        raise TurnwiseError(
+            f"{folder} has {free / 1e6:,.0f} MB of free space, and a project of {log} ({size / 1e6:,.0f} MB) may take"
+            f" {_SPACE_FACTOR} times as much as the log: free some, or choose another folder with --out"
+        )
 
 
 def _open_project(log: Path | None, out: Path | None, given: dict[str, Any]) -> Project:
     """Return the project to build, with the given settings; raise an error if they differ from an existing one's."""
-    from turnwise.corpus.storage.store import is_store
+    from turnwise.assist.projects import latest_store
 
     found = Project.find() if out is None else Project.load(out) if (out / DESCRIPTION).is_file() else None
     if log is None and found is None:
@@ -178,8 +206,8 @@ def _open_project(log: Path | None, out: Path | None, given: dict[str, Any]) -> 
         assert log is not None
         folder = Path(f"{log.absolute().name.split('.')[0]}-turnwise") if out is None else out
         return replace(Project(folder, model=TURNWISE_SMALL_INT8), **changes)
-    for key in ("steps", "regions", "model"):
-        if is_store(found.part("store")) and changes.get(key, getattr(found, key)) != getattr(found, key):
+    for key in ("steps", "regions"):
+        if latest_store(found) is not None and changes.get(key, getattr(found, key)) != getattr(found, key):
             raise TurnwiseError(
                 f"the conversations in {found.folder} were made with {key}: {getattr(found, key)}, not {changes[key]}:"
                 " leave the option out, or make another project with --out"
@@ -206,7 +234,9 @@ def _add_log(project: Project, log: Path) -> "LogAddition":
 
 def _show_addition(project: Project, addition: "LogAddition") -> None:
     """Report the import of a log."""
-    folder = project.part("store")
+    from turnwise.assist.projects import latest_store
+
+    folder = latest_store(project) or project.part("store")
     rows = [row for row in import_facts(addition.manifest, folder) if row[1] != NO_CHANGE]
     if (plan := addition.plan) is not None:
         rows.append(("new", f"{len(plan.new):,} conversations; {len(plan.unchanged):,} were already there"))

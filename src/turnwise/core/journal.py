@@ -17,12 +17,20 @@ from turnwise.core.files import sync_to_disk
 
 
 class Journal:
-    """A journal file, opened for writing, or created; `entries` are the changes that are on disk, oldest first."""
+    """A journal file, opened for writing, or created; `entries` are the changes that are on disk, oldest first.
 
-    def __init__(self, path: Path):
+    With `read_only`, another process may have it open, and nothing is created. Otherwise wait `timeout` seconds for it.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False, timeout: float = 0):
         self.path = path
+        self.read_only = read_only
+        self._file = -1
+        if read_only:
+            self.entries = read_entries(path)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0, thread_local=False)
+        self._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=timeout, thread_local=False)
         try:
             self._lock.acquire()
         except Timeout:
@@ -45,6 +53,8 @@ class Journal:
 
     def append(self, *entries: Mapping[str, Any]) -> None:
         """Write changes to disk, with one sync; raise a ProjectError and leave the journal unchanged if that fails."""
+        if self._file < 0:
+            raise ProjectError(f"{self.path} is not open for writing")
         lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries).encode()
         size = os.fstat(self._file).st_size
         try:

@@ -1,6 +1,12 @@
-"""A project, which `turnwise start` makes: a log's conversations and all made of them, with a `turnwise.yaml`."""
+"""A project, which `turnwise start` makes: a log's conversations and all made of them, with a `turnwise.yaml`.
 
-from dataclasses import asdict, dataclass, fields
+What is derived from the log is in `builds/N`, and classifiers are in `intents/N`; `turnwise.yaml` names those in use.
+Replacing that file therefore switches everything at once.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +16,8 @@ from turnwise.core.model_names import DEFAULT_ENCODER
 
 DESCRIPTION = "turnwise.yaml"  # the file that describes a project
 Part = Literal["store", "map", "responses", "conversations", "intents"]  # the folders of a project
+Activity = Literal["updating", "serving"]
+ANSWERS = "answers.jsonl"  # canned answers
 
 _HEADER = """\
 # A turnwise project. Inside this folder, commands such as `turnwise serve`, `turnwise map` and `turnwise intents fit`
@@ -28,10 +36,59 @@ class Project:
     options: tuple[str, ...] = ()  # of the reader, as `key=value`
     steps: tuple[str, ...] = ("log",)  # of hygiene
     regions: tuple[str, ...] = ()  # countries of phone numbers to mask
+    build: int = 0  # the build in use; 0: none yet
+    classifier: int = 0  # the intent classifier in use; 0: none yet
 
     def part(self, name: Part) -> Path:
         """Return the folder of a part, whether or not it exists."""
-        return self.folder / name
+        if name == "intents":
+            return self.folder / "intents" / str(self.classifier)
+        return self.folder / "builds" / str(self.build) / name
+
+    @property
+    def answers(self) -> Path:
+        """The journal of canned answers, whether or not it exists."""
+        return self.folder / ANSWERS
+
+    @contextmanager
+    def lock(self, activity: Activity, holder: str) -> Iterator[None]:
+        """Let no other process do the same with the project; raise ProjectError with its holder if one does already."""
+        from filelock import FileLock, Timeout
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock, note = FileLock(self.folder / f".{activity}.lock"), self.folder / f".{activity}"
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise ProjectError(f"{self.holder(activity)} is {activity} {self.folder}: wait until it ends") from None
+        try:
+            write_atomic(note, holder)
+            yield
+        finally:
+            note.unlink(missing_ok=True)
+            lock.release()
+
+    def holder(self, activity: Activity) -> str | None:
+        """Return who is doing something with the project, or None if nobody is."""
+        from filelock import FileLock, Timeout
+
+        try:
+            with FileLock(self.folder / f".{activity}.lock", timeout=0):
+                return None
+        except Timeout:
+            note = self.folder / f".{activity}"
+            return note.read_text(encoding="utf-8") if note.exists() else "another process"
+
+    def update(self, **changes: Any) -> "Project":
+        """Change settings on disk, where other processes may have changed others, and return them all."""
+        from filelock import FileLock
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / f".{DESCRIPTION}.lock"):
+            current = Project.load(self.folder) if (self.folder / DESCRIPTION).is_file() else self
+            updated = replace(current, **changes)
+            updated.save()
+        return updated
 
     def save(self) -> None:
         """Write `turnwise.yaml`; create the folder if it is missing."""
@@ -41,7 +98,7 @@ class Project:
         del values["folder"]
         self.folder.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-        write_atomic(self.folder / DESCRIPTION, _HEADER + text)
+        write_atomic(self.folder / DESCRIPTION, _HEADER + text, durable=True)
 
     @classmethod
     def load(cls, folder: Path) -> "Project":

@@ -6,7 +6,7 @@ Classifiers that were fitted on a map's labels are in the map's folder: `intents
 import inspect
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from turnwise.assist.conversations import Conversations
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.classifier_files import stored_encoder
-from turnwise.assist.intents.storage import IntentFolder
+from turnwise.assist.intents.storage import IntentFolder, add_classifier
 from turnwise.assist.labelling.labelling import Labelling
-from turnwise.assist.responses.responder import Responder
+from turnwise.assist.responses.responder import Answer, Responder, read_canned_answers, record_canned_answers
 from turnwise.core.errors import EncoderMismatchError, ServeError
 from turnwise.core.files import replacing
 from turnwise.core.imports import require, without_garbage_collection
+from turnwise.core.project import Project
 from turnwise.models.encoder import Encoder
 from turnwise.serve.batching import BatchedEncoder, Batcher
 from turnwise.serve.example_changes import ExampleChanges
@@ -109,6 +110,8 @@ class LoadedModels:
                 self.reranker = LockedReranker(Reranker.load(settings.reranker))
             if settings.responses is not None:
                 self.responder = Responder.open(settings.responses, self.encoder, self.reranker)
+                if settings.project is not None:  # those that were added while it was being built
+                    self.responder.add(read_canned_answers(Project.load(settings.project).answers))
             if settings.conversations is not None:
                 self.conversations = Conversations.open(settings.conversations, self.encoder)
         except BaseException:
@@ -125,8 +128,8 @@ class LoadedModels:
         for each in self._batchers:
             each.close()
 
-    def open_journals(self) -> None:
-        """Open what can be changed: intent examples and map labels."""
+    def open_journals(self, previous: ServedIntents | None = None) -> None:
+        """Open what can be changed: intent examples, with those added to a previous classifier, and map labels."""
         settings = self._settings
         with ExitStack() as stack:
             if settings.map is not None:
@@ -134,7 +137,7 @@ class LoadedModels:
                 stack.callback(self.labelling.close)
             folder = settings.intents or (None if settings.map is None else latest_intents(settings.map))
             if folder is not None:
-                self.intents = self._open_intents(folder)
+                self.intents = self._open_intents(folder, previous)
             stack.pop_all()
 
     def close_journals(self) -> None:
@@ -145,8 +148,10 @@ class LoadedModels:
             self.labelling.close()
 
     def fit_intents(self, labelling: Labelling) -> Path:
-        """Fit a classifier on a map's labels and write it, synced, to a new folder in the map's; earlier ones stay."""
+        """Fit a classifier on a map's labels and write it to a new folder, of the project or the map; others stay."""
         classifier = labelling.fit(self.encoder)
+        if self._settings.project is not None:
+            return add_classifier(Project.load(self._settings.project), classifier, encoder_name=self.name)
         folder = next_intents(labelling.folder)
         with replacing(folder, durable=True) as part:
             classifier.save(part, encoder_name=self.name)
@@ -154,18 +159,32 @@ class LoadedModels:
 
     def replace_intents(self, folder: Path) -> IntentClassifier:
         """Use another classifier from now on; called within `Service.change`."""
-        previous, self.intents = self.intents, self._open_intents(folder)
-        if previous is not None:
-            previous.close()
+        self.intents = self._open_intents(folder, self.intents)
         return self.intents.folder.classifier
 
-    def _open_intents(self, folder: Path) -> ServedIntents:
-        """Open a classifier with the service's encoder, or with its own if it was fitted with another one."""
+    def add_answers(self, responder: Responder, answers: Sequence[Answer]) -> int:
+        """Add canned answers, in a project to its journal as well; return how many are new."""
+        if self._settings.project is not None:
+            record_canned_answers(Project.load(self._settings.project).answers, answers)
+        return responder.add(answers).added
+
+    def _open_intents(self, folder: Path, previous: ServedIntents | None) -> ServedIntents:
+        """Open a classifier with the service's encoder, or with its own if it was fitted with another one.
+
+        If a new one replaces the previous one, it takes over the examples that were added to that.
+        """
         encoder, is_bundled = stored_encoder(folder)
+        opened = None
         if not is_bundled:
             with suppress(EncoderMismatchError):
-                return self._open_intents_with(self.batcher, folder)
-        return self._open_intents_with(self._start_batcher(Encoder.load(encoder)), folder)
+                opened = self._open_intents_with(self.batcher, folder)
+        if opened is None:
+            opened = self._open_intents_with(self._start_batcher(Encoder.load(encoder)), folder)
+        if previous is not None:
+            previous.close()
+            if _is_newer(folder, previous.folder.folder):
+                opened.folder.take_over(previous.folder.folder)
+        return opened
 
     def _open_intents_with(self, batcher: Batcher, folder: Path) -> ServedIntents:
         # predictions wait for few of the examples that are encoded in the background
@@ -184,6 +203,11 @@ class LoadedModels:
         return batcher
 
 
+def _is_newer(folder: Path, previous: Path) -> bool:
+    """Return whether a classifier was made after another one that was in use."""
+    return folder != previous and (folder.parent != previous.parent or _number(folder) > _number(previous))
+
+
 def latest_intents(map_folder: Path) -> Path | None:
     """Return the folder of the classifier that was fitted last on a map's labels, if any."""
     folders = [each for each in map_folder.iterdir() if each.is_dir() and _INTENTS_FOLDER.fullmatch(each.name)]
@@ -197,4 +221,5 @@ def next_intents(map_folder: Path) -> Path:
 
 
 def _number(folder: Path) -> int:
-    return int(folder.name.partition("-")[2] or 1)
+    match = re.search("[0-9]+$", folder.name)
+    return 1 if match is None else int(match[0])

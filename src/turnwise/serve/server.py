@@ -14,6 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from turnwise.core.errors import ServeError
+from turnwise.core.project import Project
 from turnwise.serve.app import create_app
 from turnwise.serve.errors import ServiceError
 from turnwise.serve.observability import LogFormat, log, log_failure, log_to_stderr
@@ -25,9 +26,12 @@ from turnwise.version import __version__
 def run(settings: ServeSettings, host: str, port: int, log_format: LogFormat = "auto") -> None:
     """Serve until a signal ends it (SIGHUP reloads everything); raise whatever keeps the models from loading."""
     log_to_stderr(log_format)
-    with contextlib.closing(listen(host, port)) as listener:
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(contextlib.closing(listen(host, port)))
         server = Server(settings)
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
+        if settings.project is not None:
+            stack.enter_context(Project.load(settings.project).lock("serving", f"the service at {address}"))
         log(logging.INFO, event="listening", version=__version__, address=address, **settings.served())
         server.run([listener])
     if server.service.failure is not None:

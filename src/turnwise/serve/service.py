@@ -1,27 +1,35 @@
 """The service behind the routes: its state, its models, and the threads for blocking work."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Literal, ParamSpec, TypeVar
 
+from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.serve.errors import ServiceError, unavailable
 from turnwise.serve.models import LoadedModels
-from turnwise.serve.observability import ServiceMetrics
+from turnwise.serve.observability import ServiceMetrics, log, log_failure
 from turnwise.serve.settings import KeyStore, ServeSettings
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+#: Seconds between two looks at the project, and after a failed reload.
+_FOLLOWING_SECONDS, _RETRY_SECONDS = 1.0, 10.0
 
 
 class Service:
     """State and work that the routes share."""
 
     def __init__(self, settings: ServeSettings):
-        """Read the keys, and nothing else; raise `ServeError` if they cannot be read."""
-        self.settings = settings
+        """Read the keys and the project's settings, and nothing else; raise an error if they cannot be read."""
+        self.settings = settings.resolved()
+        self._given = settings
         self.state: Literal["loading", "ready", "stopping", "failed"] = "loading"
         self.failure: Exception | None = None  # why it failed, in the state 'failed'
         self.models: LoadedModels | None = None  # None while they are loading
@@ -70,15 +78,15 @@ class Service:
             if self.models is None or self.state != "ready":
                 raise self._not_ready()
             try:
-                keys = self._read_keys()
-                models = await asyncio.to_thread(LoadedModels, self.settings, self.metrics)
+                settings, keys = await asyncio.to_thread(self._given.resolved), self._read_keys()
+                models = await asyncio.to_thread(LoadedModels, settings, self.metrics)
                 old = await asyncio.get_running_loop().run_in_executor(
                     self._change_thread, self._replace_models, models
                 )
             except Exception:
                 self.metrics.reloads.labels("failed").inc()
                 raise
-            self.keys = keys
+            self.settings, self.keys = settings, keys
             self.metrics.reloads.labels("done").inc()
             old.is_retired = True
             if old.users == 0:
@@ -91,13 +99,35 @@ class Service:
         assert old is not None
         old.close_journals()
         try:
-            models.open_journals()
+            models.open_journals(old.intents)
         except BaseException:
             models.stop()
             old.open_journals()
             raise
         self.models = models
         return old
+
+    async def follow_project(self) -> None:
+        """Reload whenever the project has another build, classifier or model, until the service stops."""
+        while True:
+            await asyncio.sleep(_FOLLOWING_SECONDS)
+            if self.state != "ready" or self._given.project is None:
+                continue
+            try:
+                if await asyncio.to_thread(self._given.resolved) != self.settings:
+                    models = await self.reload()
+                    log(logging.INFO, event="reloaded", model=models.name)
+            except Exception as error:
+                log_failure(error, "not_reloaded")
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    def use_classifier(self, models: LoadedModels, folder: Path) -> IntentClassifier:
+        """Use another classifier from now on, also after a reload; called within `change`."""
+        classifier = models.replace_intents(folder)
+        self.settings = replace(self.settings, intents=folder)
+        if self._given.project is None:
+            self._given = replace(self._given, intents=folder)
+        return classifier
 
     @contextmanager
     def lease(self) -> Iterator[LoadedModels]:

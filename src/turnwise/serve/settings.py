@@ -9,12 +9,13 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from turnwise.core.errors import ServeError
 from turnwise.core.model_names import DEFAULT_ENCODER
+from turnwise.core.project import Project
 from turnwise.models.backbone.source import Runtime
 
 _KEY_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -40,7 +41,8 @@ class Limits:
 class ServeSettings:
     """What is served, and to whom."""
 
-    model: str = DEFAULT_ENCODER  # the encoder: a packaged model, a folder, or a Hugging Face id
+    project: Path | None = None  # folder of a project, whose parts are the defaults of what follows
+    model: str = ""  # the encoder: a packaged model, a folder, or a Hugging Face id; empty: the default
     runtime: Runtime | None = None  # of an encoder that is an ONNX model; None: onnxruntime
     intents: Path | None = None  # folder of an `IntentClassifier`
     responses: str | None = None  # table of a `Responder`: a folder, or an address on object storage
@@ -54,9 +56,31 @@ class ServeSettings:
     log_texts: bool = False  # whether the log contains request bodies
     limits: Limits = field(default_factory=Limits)
 
+    def resolved(self) -> "ServeSettings":
+        """Return the settings with the parts that the project has now, and the default encoder, where none is given."""
+        if self.project is None:
+            return self if self.model else replace(self, model=DEFAULT_ENCODER)
+        project = Project.load(self.project)
+        folders = {name: project.part(name) for name in ("intents", "map", "responses", "conversations")}
+        parts: dict[str, Any] = {name: folder for name, folder in folders.items() if folder.is_dir()}
+        parts |= {name: str(parts[name]) for name in ("responses", "conversations") if name in parts}
+        parts |= {"model": project.model, "reranker": project.reranker}
+        return replace(self, **{name: value for name, value in parts.items() if not getattr(self, name)})
+
     def served(self) -> dict[str, str]:
         """Return what is served, by the names of the options, for the log."""
-        names = ("model", "runtime", "intents", "responses", "conversations", "reranker", "map", "report", "keys")
+        names = (
+            "project",
+            "model",
+            "runtime",
+            "intents",
+            "responses",
+            "conversations",
+            "reranker",
+            "map",
+            "report",
+            "keys",
+        )
         return {name: str(value) for name in names if (value := getattr(self, name)) is not None}
 
 

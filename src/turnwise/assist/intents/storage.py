@@ -3,25 +3,30 @@
 Besides the files of the classifier (see `classifier_files`), a folder has `changes.jsonl`, the examples that were added
 and removed since these were written. Entries state which examples exist, or do not exist, from then on. Replaying an
 entry twice is therefore harmless, and a process that is killed between writing the files and clearing the journal loses
-nothing.
+nothing. `added.json` has the examples that were added after fitting: a project's next classifier takes them over.
 """
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from filelock import FileLock
+
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.classifier_files import is_classifier, load_pairs
+from turnwise.assist.intents.classifier_files import is_classifier, load_pairs, stored_encoder
 from turnwise.assist.intents.examples import IntentPair, check_any_left, example_key, sort_pairs, validate_pairs
 from turnwise.assist.intents.heads import check_logistic
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
+from turnwise.core.files import read_json, replacing, write_atomic
 from turnwise.core.journal import Journal, read_entries
+from turnwise.core.project import Project
 from turnwise.core.types import SupportsEncode
 
-_JOURNAL = "changes.jsonl"
+_JOURNAL, _ADDED = "changes.jsonl", "added.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +152,14 @@ class IntentFolder:
         with self._recording:
             self.apply()
             self.classifier.save(self.folder)
+            write_atomic(self.folder / _ADDED, json.dumps(read_added(self.folder), ensure_ascii=False), durable=True)
             self._journal.clear()
+
+    def take_over(self, earlier: Path) -> int:
+        """Add the examples that were added to an earlier classifier, but no text twice; return how many are new."""
+        texts = {text for text, _ in self._examples}
+        added = [pair for pair in read_added(earlier) if example_key(pair)[0] not in texts]
+        return self.add(added) if added else 0
 
     def close(self) -> None:
         """Allow another process to open the folder; the classifier remains usable."""
@@ -173,11 +185,55 @@ def read_examples(folder: Path) -> list[IntentPair]:
     return sort_pairs(_merge(load_pairs(folder), _last_changes(read_entries(journal), journal)).values())
 
 
+def read_added(folder: Path) -> list[IntentPair]:
+    """Return the examples that were added to a classifier after it was fitted, and not removed since."""
+    path, journal = folder / _ADDED, folder / _JOURNAL
+    added = [(text, intent) for text, intent in read_json(path)] if path.exists() else []
+    return list(_merge(added, _last_changes(read_entries(journal), journal)).values())
+
+
 def replace_classifier(classifier: IntentClassifier, folder: Path) -> None:
     """Write a fitted classifier to a folder, replacing a classifier and its journal that may be there."""
     with Journal(folder / _JOURNAL) as journal:
         classifier.save(folder)
+        (folder / _ADDED).unlink(missing_ok=True)
         journal.clear()
+
+
+def classifier_versions(project: Project) -> list[int]:
+    """Return the numbers of a project's classifiers, oldest first."""
+    folders = (project.folder / "intents").glob("[0-9]*")
+    return sorted(int(folder.name) for folder in folders if folder.name.isdecimal() and is_classifier(folder))
+
+
+def add_classifier(project: Project, classifier: IntentClassifier, *, encoder_name: str | None = None) -> Path:
+    """Make a fitted classifier the one that a project uses, and return its folder; earlier classifiers stay.
+
+    It takes over the examples that were added to the one in use.
+    """
+    (project.folder / "intents").mkdir(parents=True, exist_ok=True)
+    with FileLock(project.folder / "intents" / ".lock"):
+        new = replace(project, classifier=max(classifier_versions(project), default=0) + 1)
+        with replacing(new.part("intents"), durable=True) as part:
+            classifier.save(part, encoder_name=encoder_name)
+        with IntentFolder.open(new.part("intents"), encoder=classifier.encoder_) as opened:
+            opened.take_over(project.update().part("intents"))
+        project.update(classifier=new.classifier)
+    return new.part("intents")
+
+
+def refit_classifier(project: Project) -> bool:
+    """Fit a project's classifier again with the project's model; return whether there is one with a shared encoder."""
+    folder = project.part("intents")
+    if not is_classifier(folder) or stored_encoder(folder)[1]:
+        return False
+    earlier = read_classifier(folder)
+    added = set(map(example_key, read_added(folder)))  # which it will take over
+    pairs = [pair for pair in earlier.model_.examples.pairs if example_key(pair) not in added]
+    texts, intents = zip(*pairs, strict=True)
+    classifier = IntentClassifier(**earlier.get_params() | {"encoder": project.model})
+    add_classifier(project, classifier.fit(texts, intents))
+    return True
 
 
 def _make_change(examples: dict[IntentPair, IntentPair], change: ExampleChange, head: str) -> list[IntentPair]:

@@ -6,6 +6,8 @@ same name are one label. The journal of changes is stored in the map's folder.
 """
 
 import hashlib
+import json
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,14 +24,17 @@ from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import JOURNAL, UtteranceMap
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import MapError
-from turnwise.core.files import csv_text, write_atomic
-from turnwise.core.journal import Journal
+from turnwise.core.files import csv_text, read_json, write_atomic
+from turnwise.core.journal import Journal, read_entries
 from turnwise.core.text import normalise_text
 
 __all__ = ["LabelGroup", "Labelling", "MapError", "Question"]
 
 #: The columns of the CSV file; `turnwise intents fit` reads the first two.
 COLUMNS = ("text", "intent", "group", "confirmed", "count", "dialogue", "turn", "speaker")
+
+#: Names the map whose labels this one takes over, relative to its folder, and how many changes it had.
+_REPLACES = "replaces.json"
 
 #: Words in a suggested name.
 _NAME_WORDS = 3
@@ -66,11 +71,14 @@ class Labelling:
     """
 
     @classmethod
-    def open(cls, folder: Path | str) -> "Labelling":
-        """Open the labels of the map in a folder; raise ProjectError if another process has it open."""
+    def open(cls, folder: Path | str, *, read_only: bool = False) -> "Labelling":
+        """Open the labels of the map in a folder; raise ProjectError if another process has it open.
+
+        With `read_only`, another process may have it open, and nothing can be changed.
+        """
         folder = Path(folder)
         utterance_map = UtteranceMap.load(folder)
-        journal = Journal(folder / JOURNAL)
+        journal = Journal(folder / JOURNAL, read_only=read_only)
         try:
             return cls(folder, utterance_map, journal)
         except BaseException:
@@ -98,6 +106,7 @@ class Labelling:
                 raise MapError(
                     f"{journal.path}, line {number}: {error}; move the file to its map, or remove the line"
                 ) from error
+        self._take_over_labels()
 
     # ---- state
 
@@ -180,21 +189,44 @@ class Labelling:
 
     def copy_labels(self, earlier: "Labelling") -> int:
         """Copy the labels of an earlier map for utterances in both maps, as one change; return their number."""
-        label_of = {
-            normalise_text(text): (label, bool(confirmed))
-            for text, label, confirmed in zip(earlier.map.texts, earlier.labels(), earlier.confirmed, strict=True)
-            if label is not None
-        }
-        shared = [
-            (row, *label_of[key])
-            for row, text in enumerate(self.map.texts)
-            if (key := normalise_text(text)) in label_of
-        ]
+        shared = self._shared_labels(earlier)
         if not shared:
             raise MapError(f"no labelled utterance of {earlier.folder} is in {self.folder}: nothing to copy")
         with self._lock:
             self._change(changes.copy_labels(self._state, shared))
         return len(shared)
+
+    def _shared_labels(self, earlier: "Labelling") -> list[tuple[int, str, bool]]:
+        """Return the row, label and confirmation of each utterance that is labelled in an earlier map."""
+        label_of = {
+            normalise_text(text): (label, bool(confirmed))
+            for text, label, confirmed in zip(earlier.map.texts, earlier.labels(), earlier.confirmed, strict=True)
+            if label is not None
+        }
+        keys = enumerate(map(normalise_text, self.map.texts))
+        return [(row, *label_of[key]) for row, key in keys if key in label_of]
+
+    def _take_over_labels(self) -> None:
+        """Copy the labels of the map that this one replaces, if it has changes that were not copied yet.
+
+        They are not copied before this map is opened, since the earlier one can be labelled until then.
+        """
+        path = self.folder / _REPLACES
+        if not path.exists():
+            return
+        replaces = read_json(path)
+        folder = self.folder / replaces["map"]
+        changes = _count_changes(folder)
+        if changes <= replaces["changes"]:
+            return
+        shared = self._shared_labels(Labelling.open(folder, read_only=True))
+        change = copy_labels(self._state, shared) if shared else None
+        if self._journal.read_only:
+            if change is not None:
+                self._state.apply(change)
+            return
+        self._change(change)
+        write_atomic(path, json.dumps(replaces | {"changes": changes}), durable=True)
 
     def undo(self) -> None:
         """Revert the latest change."""
@@ -275,7 +307,7 @@ class Labelling:
 
     def close(self) -> None:
         """Allow another process to open the labels; an empty journal is removed."""
-        if self._is_open and not self._journal.entries:
+        if self._is_open and not self._journal.entries and not self._journal.read_only:
             self._journal.path.unlink()
         self._is_open = False
         self._journal.close()
@@ -309,6 +341,17 @@ class Labelling:
             self._state.redo()
         else:
             self._state.apply(changes.LabelChange.from_json(entry, len(self.map)))
+
+
+def replace_labelled_map(folder: Path, earlier: Path) -> None:
+    """Let a new map take over the labels of an earlier one when it is opened for the first time."""
+    write_atomic(folder / _REPLACES, json.dumps({"map": os.path.relpath(earlier, folder), "changes": 0}))
+
+
+def _count_changes(folder: Path) -> int:
+    """Return the number of changes to the labels of a map, and of the earlier ones that it replaces."""
+    changes, path = len(read_entries(folder / JOURNAL)), folder / _REPLACES
+    return changes + (_count_changes(folder / read_json(path)["map"]) if path.exists() else 0)
 
 
 def _map_fingerprint(utterance_map: UtteranceMap) -> str:

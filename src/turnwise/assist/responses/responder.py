@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from turnwise.assist.search.schema import Filter, conversation_turns, filter_sql
 from turnwise.assist.search.table import SearchHit, VectorTable
 from turnwise.core.dialogue import SYSTEM, Conversation, Dialogue, EncoderInput, Turn, context_turns, response_turns
 from turnwise.core.errors import SearchError
+from turnwise.core.journal import Journal, read_entries
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
@@ -48,6 +49,9 @@ FILTER_TYPES: dict[str, type] = {
 
 #: About as many turns are encoded and committed together: so many are repeated after a kill.
 _BATCH = 2_048
+
+#: Seconds to wait for another process that adds canned answers.
+_JOURNAL_TIMEOUT = 10.0
 
 #: Rows that are retrieved per answer: many have the same answer.
 _ROWS_PER_ANSWER = 4
@@ -87,6 +91,23 @@ def read_answers(path: Path) -> list[Answer]:
         except ValueError as error:
             raise SearchError(f"{row.where}: {error}") from error
     return answers
+
+
+def read_canned_answers(path: Path) -> list[Answer]:
+    """Return the canned answers in a project's journal, which another process may have open."""
+    try:
+        return [Answer(**entry | {"after": tuple(entry["after"])}) for entry in read_entries(path)]
+    except (KeyError, TypeError, ValueError) as error:
+        raise SearchError(f"{path} has a line that is no canned answer ({error!r}): repair or remove it") from error
+
+
+def record_canned_answers(path: Path, answers: Sequence[Answer]) -> None:
+    """Add canned answers to a project's journal, unless they are there; they are on disk afterwards."""
+    known = set(read_canned_answers(path))
+    new = [answer for answer in dict.fromkeys(answers) if answer not in known]
+    if new:
+        with Journal(path, timeout=_JOURNAL_TIMEOUT) as journal:
+            journal.append(*map(asdict, new))
 
 
 class AnswerRow(NamedTuple):

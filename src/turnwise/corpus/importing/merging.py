@@ -4,6 +4,7 @@ import json
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from turnwise.core.dialogue import Dialogue
@@ -52,9 +53,9 @@ def plan_merge(store: Store, newer: Store) -> MergePlan:
     return plan
 
 
-def merge_stores(store: Store, newer: Store, plan: MergePlan) -> Store:
-    """Replace a store by the conversations of both, at the very end, and return it."""
-    with StoreWriter(store.folder) as writer:
+def merge_stores(store: Store, newer: Store, plan: MergePlan, folder: Path) -> Store:
+    """Write a store with the conversations of both, and return it; it may replace the earlier one."""
+    with StoreWriter(folder) as writer:
         for dialogue in store:
             if dialogue.id not in plan.replaced:
                 writer.write(dialogue)
@@ -64,7 +65,7 @@ def merge_stores(store: Store, newer: Store, plan: MergePlan) -> Store:
         for rejection in dict.fromkeys([*_rejections(store), *_rejections(newer)]):
             writer.reject(rejection)
         writer.commit(_merged_provenance(store.manifest, newer.manifest))
-    return Store(store.folder)
+    return Store(folder)
 
 
 def _hash_turns(dialogue: Dialogue) -> "array[int]":

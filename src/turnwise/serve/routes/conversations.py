@@ -144,7 +144,7 @@ async def add_answers(body: AddAnswersRequest, context: Context) -> Response:
 
     def add(models: LoadedModels) -> dict[str, int]:
         answers = [Answer(each.text, tuple(each.after), each.source, each.split, each.intent) for each in body.answers]
-        return {"added": _get_responder(models).add(answers).added}
+        return {"added": models.add_answers(_get_responder(models), answers)}
 
     return json_response(await context.service.change(add))
 

@@ -164,10 +164,10 @@ async def download_labels(context: Context) -> Response:
 
 @router.post("/fit", response_model=FitResponse, responses=_CHANGE_ERRORS)
 async def fit_classifier(_: EmptyBody, context: Context) -> Response:
-    """Fit an intent classifier on the labels, write it to the map's folder, and use it."""
+    """Fit an intent classifier on the labels, write it to a new folder, and use it."""
     with context.service.lease() as models:
         folder = await context.service.in_slow_thread(models.fit_intents, _get_labelling(models))
-        classifier = await context.service.change(lambda current: current.replace_intents(folder))
+        classifier = await context.service.change(lambda current: context.service.use_classifier(current, folder))
     context.record.texts = len(classifier.model_.examples.labels)
     return json_response({"intents": len(classifier.classes_), "examples": context.record.texts, "folder": str(folder)})
 
