@@ -179,19 +179,18 @@ def test_canned_answers_survive_an_overlapping_log_and_another_model(
     canned.write_text("text,after\nPlease restart the router.,my internet is down\n")
     run_turnwise("responses", "index", canned)
 
-    def suggested() -> dict[str, Any]:
+    def suggested() -> tuple[str, int]:
         answer = run_turnwise("responses", "suggest", "my internet is down", "--top", "1", "--json")[0]
-        first: dict[str, Any] = json.loads(answer)["suggestions"][0]
-        return first
+        first = json.loads(answer)["suggestions"][0]
+        return first["text"], first["count"]
 
-    before = suggested()
-    assert before["text"] == "Please restart the router." and before["count"] == 1
+    assert suggested() == ("Please restart the router.", 1)
     longer = replace(dialogues[0], turns=(*dialogues[0].turns, *dialogues[21].turns))
     run_turnwise("start", _write_log(tmp_path / "chats.jsonl", [longer]), "--no-serve")
-    assert suggested() == before
+    assert suggested() == ("Please restart the router.", 1)
     out, _ = run_turnwise("start", "--model", tiny_folder("distilbert"), "--no-serve")
     assert "(no change)" not in out and Project.load(project).model == str(tiny_folder("distilbert"))
-    assert suggested()["text"] == before["text"]
+    assert suggested() == ("Please restart the router.", 1)
     assert Project.load(project).classifier == 2  # fitted again
     assert json.loads(run_turnwise("intents", "predict", "cancel my order", "--json")[0])
 

@@ -21,10 +21,10 @@ def start(task: Callable[..., None], *arguments: Any) -> BaseProcess:
     return process
 
 
-def start_command(log: Path, *arguments: object) -> BaseProcess:
-    """Start a process that runs `turnwise ARGUMENTS…` and writes its standard error to a file."""
+def start_command(log: Path, *arguments: object, folder: Path | None = None) -> BaseProcess:
+    """Start a process that runs `turnwise ARGUMENTS…` in a folder and writes its standard error to a file."""
     log.touch()
-    return start(_run_command, log, [str(argument) for argument in arguments])
+    return start(_run_command, log, [str(argument) for argument in arguments], folder)
 
 
 def redirect_stderr(path: Path) -> None:
@@ -33,9 +33,11 @@ def redirect_stderr(path: Path) -> None:
         os.dup2(file.fileno(), 2)
 
 
-def _run_command(log: Path, arguments: list[str]) -> None:
+def _run_command(log: Path, arguments: list[str], folder: Path | None) -> None:
     from turnwise.cli import main
 
     redirect_stderr(log)
+    if folder is not None:
+        os.chdir(folder)
     sys.argv = ["turnwise", *arguments]
     main()

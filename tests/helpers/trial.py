@@ -122,7 +122,7 @@ class Running:
 @contextlib.contextmanager
 def running(settings: ServeSettings, log: Path) -> Iterator[Running]:
     """Run `turnwise serve` in a process until the end of the block, once it is ready."""
-    process = start_command(log, "serve", "--port", 0, *options(settings))
+    process = start_command(log, "serve", "--port", 0, *options(settings), folder=settings.project)
     try:
         wait_for(lambda: not process.is_alive() or log.read_bytes().endswith(b"\n"))
         assert process.is_alive(), log.read_text()
@@ -146,7 +146,7 @@ def options(settings: ServeSettings) -> list[str]:
         "--max-body": settings.limits.body,
         "--timeout": settings.limits.seconds,
     }
-    return [str(part) for option, value in values.items() if value is not None for part in (option, value)]
+    return [str(part) for option, value in values.items() if value for part in (option, value)]
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = HANG_SECONDS) -> None:

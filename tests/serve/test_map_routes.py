@@ -123,10 +123,10 @@ def test_fitted_intents_are_used_and_kept(client: TestClient, folder: Path, tiny
     assert not (folder / "intents" / "encoder").exists()
     example = {"examples": [{"text": "good morning", "intent": "greet"}]}
     assert client.post("/intents/examples", json=example).json()["intents"] == 3
-    # fitted again: the first one stays as it is, the second is used, also after a reload
+    # fitted again: the first one stays, and the second takes over the example and is used, also after a reload
     assert client.post("/map/fit", json={}).json()["folder"] == str(folder / "intents-2")
     assert client.post("/reload", json={}).status_code == 200
-    assert [each["intent"] for each in client.get("/intents").json()["intents"]] == ["return", "track"]
+    assert [each["intent"] for each in client.get("/intents").json()["intents"]] == ["greet", "return", "track"]
     with served(ServeSettings(model=str(tiny_folder("bert")), intents=folder / "intents")) as other:
         assert "greet" in [each["intent"] for each in other.get("/intents").json()["intents"]]
 

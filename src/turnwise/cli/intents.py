@@ -82,7 +82,8 @@ def fit_command(
         classifier.fit(*labelled, progress=progress)
     if project is not None:
         out, classifier = add_to_project(project, classifier)
-    elif out is not None:
+    else:
+        assert out is not None
         replace_classifier(classifier, out)
     show_classifier(out, classifier, as_json)
 

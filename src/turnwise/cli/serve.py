@@ -143,7 +143,8 @@ def start_command(
     service = project.holder("serving") if project.folder.is_dir() else None
     if serve and service is None:
         _check_port(port)
-    _check_space(project, log)
+    if log is not None:
+        _check_log(project, log)
     with project.lock("updating", f"process {os.getpid()}"):
         with progress_bar() as progress:
             progress("loading the encoder", 0)
@@ -176,10 +177,15 @@ def _check_port(port: int) -> None:
     listen(_LOOPBACK[1], port).close()
 
 
-def _check_space(project: Project, log: Path | None) -> None:
-    """Raise an error if the disk has less space than a log takes with everything made of it, roughly estimated."""
-    if log is None:
-        return
+def _check_log(project: Project, log: Path) -> None:
+    """Raise an error if a log must not be added to a project, or there is too little space for it."""
+    from turnwise.corpus.hygiene.steps import is_mask
+    from turnwise.corpus.storage.store import is_store
+
+    if is_store(log) and any(map(is_mask, project.steps)):
+        raise TurnwiseError(
+            f"{log} is a store, which is used as it is, and this project masks personal data: import the log itself"
+        )
     size = sum(path.stat().st_size for path in (log.rglob("*") if log.is_dir() else (log,)))
     folder = next(each for each in (project.folder.absolute(), *project.folder.absolute().parents) if each.is_dir())
     free = shutil.disk_usage(folder).free
@@ -217,14 +223,9 @@ def _open_project(log: Path | None, out: Path | None, given: dict[str, Any]) -> 
 
 def _add_log(project: Project, log: Path) -> "LogAddition":
     from turnwise.assist.projects import add_log, add_store, masking_of
-    from turnwise.corpus.hygiene.steps import is_mask
     from turnwise.corpus.storage.store import Store, is_store
 
     if is_store(log):
-        if any(map(is_mask, project.steps)):
-            raise TurnwiseError(
-                f"{log} is a store, which is used as it is, and this project masks personal data: import the log itself"
-            )
         return add_store(project, Store(log))
     reader, options = choose_reader(project.reader, log, project.options)
     show_preview(reader, log, project.steps, masking=masking_of(project), **options)

@@ -216,17 +216,17 @@ class Labelling:
             return
         replaces = read_json(path)
         folder = self.folder / replaces["map"]
-        changes = _count_changes(folder)
-        if changes <= replaces["changes"]:
+        count = _count_changes(folder)
+        if count <= replaces["changes"]:
             return
         shared = self._shared_labels(Labelling.open(folder, read_only=True))
-        change = copy_labels(self._state, shared) if shared else None
+        change = changes.copy_labels(self._state, shared) if shared else None
         if self._journal.read_only:
             if change is not None:
                 self._state.apply(change)
             return
         self._change(change)
-        write_atomic(path, json.dumps(replaces | {"changes": changes}), durable=True)
+        write_atomic(path, json.dumps(replaces | {"changes": count}), durable=True)
 
     def undo(self) -> None:
         """Revert the latest change."""
