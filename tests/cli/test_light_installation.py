@@ -78,7 +78,7 @@ def test_embed_writes_the_vectors_of_the_full_installation(exported: Path, tmp_p
     assert message == "error: pyarrow is not installed: pip install 'turnwise[corpus]'\n"
 
 
-@pytest.mark.parametrize("head", ["neighbours", "logistic"])
+@pytest.mark.parametrize("head", [pytest.param("neighbours", marks=pytest.mark.full), "logistic"])
 def test_intents_are_fitted_predicted_and_changed(head: str, exported: Path, examples: Path, tmp_path: Path) -> None:
     turnwise("intents", "fit", examples, "--model", exported, "--head", head, "--out", "intents", cwd=tmp_path)
     added = turnwise("intents", "examples", "add", "intents", "train", "a train", "the train", "--json", cwd=tmp_path)

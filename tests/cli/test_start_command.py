@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.chats import write_chats
 from tests.helpers.command_line import run
 from turnwise.assist.intents.storage import read_examples
 from turnwise.assist.map import page
@@ -22,17 +23,6 @@ from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.serve.server import listen
 
 Run = Callable[..., tuple[str, str]]
-
-
-def _write_log(path: Path, dialogues: Sequence[Dialogue]) -> Path:
-    """Write chat messages, as a service would log them."""
-    roles = {"user": "user", "system": "assistant"}
-    records = [
-        {"id": each.id, "messages": [{"role": roles[turn.speaker], "content": turn.text} for turn in each.turns]}
-        for each in dialogues
-    ]
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
 
 
 def _part(folder: Path, name: Part) -> Path:
@@ -58,7 +48,7 @@ def built(
 ) -> Path:
     """A project of the first twenty conversations, to be copied."""
     place = tmp_path_factory.mktemp("start")
-    log = _write_log(place / "chats.jsonl", dialogues[:20])
+    log = write_chats(place / "chats.jsonl", dialogues[:20])
     answer = run("start", log, "--out", place / "project", "--model", tiny_folder("bert"), "--no-serve")
     assert "fits the reader `messages`" in answer.stderr
     assert "20 conversations" in answer.stdout
@@ -85,7 +75,7 @@ def test_a_newer_log_adds_what_is_new_and_keeps_labels(
 ) -> None:
     run_turnwise("labels", "name", 0, "first_group")
     labelled = run_turnwise("labels", "status", "--json")[0]
-    out, _ = run_turnwise("start", _write_log(tmp_path / "chats.jsonl", dialogues[10:]), "--no-serve")
+    out, _ = run_turnwise("start", write_chats(tmp_path / "chats.jsonl", dialogues[10:]), "--no-serve")
     assert "4 conversations; 10 were already there" in out and "24 conversations" in out
     assert len(Store(_part(project, "store"))) == 24
     similar = json.loads(run_turnwise("conversations", "similar", "--dialogue", dialogues[23].id, "--json")[0])
@@ -104,7 +94,7 @@ def test_a_longer_version_of_a_conversation_replaces_the_shorter_one(
 ) -> None:
     first = dialogues[0]
     longer = replace(first, turns=(*first.turns, *dialogues[21].turns))
-    out, _ = run_turnwise("start", _write_log(tmp_path / "chats.jsonl", [longer]), "--no-serve")
+    out, _ = run_turnwise("start", write_chats(tmp_path / "chats.jsonl", [longer]), "--no-serve")
     assert "1 conversations with other turns than before" in out
     stored = next(each for each in Store(_part(project, "store")) if each.id == first.id)
     assert [turn.text for turn in stored.turns] == [turn.text for turn in longer.turns]
@@ -186,7 +176,7 @@ def test_canned_answers_survive_an_overlapping_log_and_another_model(
 
     assert suggested() == ("Please restart the router.", 1)
     longer = replace(dialogues[0], turns=(*dialogues[0].turns, *dialogues[21].turns))
-    run_turnwise("start", _write_log(tmp_path / "chats.jsonl", [longer]), "--no-serve")
+    run_turnwise("start", write_chats(tmp_path / "chats.jsonl", [longer]), "--no-serve")
     assert suggested() == ("Please restart the router.", 1)
     out, _ = run_turnwise("start", "--model", tiny_folder("distilbert"), "--no-serve")
     assert "(no change)" not in out and Project.load(project).model == str(tiny_folder("distilbert"))
@@ -198,7 +188,7 @@ def test_canned_answers_survive_an_overlapping_log_and_another_model(
 def test_nothing_is_done_before_model_port_and_disk_are_checked(
     tmp_path: Path, run_turnwise: Run, dialogues: list[Dialogue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, folder = _write_log(tmp_path / "chats.jsonl", dialogues[:3]), tmp_path / "project"
+    log, folder = write_chats(tmp_path / "chats.jsonl", dialogues[:3]), tmp_path / "project"
     assert "does not exist" in run_turnwise("start", log, "--out", folder, "--model", "./no-model", code=1)[1]
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]

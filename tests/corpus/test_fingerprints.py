@@ -32,7 +32,7 @@ def test_index_equals_a_dictionary(numbers: list[int]) -> None:
 
 
 def test_memory_per_fingerprint() -> None:
-    numbers = np.random.default_rng(3).integers(0, 2**64 - 1, 200_000, np.uint64, endpoint=True).tolist()
+    numbers = np.random.default_rng(3).integers(0, 2**64 - 1, 40_000, np.uint64, endpoint=True).tolist()
     gc.collect()
     tracemalloc.start()
     index = FingerprintIndex()

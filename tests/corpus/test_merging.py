@@ -27,11 +27,29 @@ def test_conversations_are_added_updated_and_kept(tmp_path: Path) -> None:
     after = [_dialogue("grows", "c", "more"), _dialogue("same", "a", "b"), _dialogue("cut", "f"), _dialogue("new", "h")]
     store, newer = write_store(before, tmp_path / "store"), write_store(after, tmp_path / "newer")
     plan = plan_merge(store, newer)
-    assert (plan.new, plan.replaced, plan.unchanged, plan.shorter) == ({"new"}, {"grows"}, {"same"}, {"cut"})
+    assert (plan.new, plan.updated, plan.unchanged, plan.shorter) == ({"new"}, {"grows"}, {"same"}, {"cut"})
     merged = merge_stores(store, newer, plan, store.folder)
     assert list(merged) == [before[0], before[2], before[3], after[0], after[3]]
     again = plan_merge(merged, newer)
     assert not again.new | again.replaced
+
+
+def test_the_parts_of_a_split_conversation_are_compared_and_replaced_as_one(tmp_path: Path) -> None:
+    parts = [
+        _dialogue("a", "1", "2"),
+        _dialogue("a#2", "4"),
+        _dialogue("b", "5"),
+        _dialogue("b#2", "6"),
+        _dialogue("c#2", "7"),
+    ]
+    whole = [_dialogue("a", "1", "2", "3", "4"), _dialogue("b", "5", "6"), _dialogue("c#2", "7")]
+    store, newer = write_store(parts, tmp_path / "store"), write_store(whole, tmp_path / "newer")
+    plan = plan_merge(store, newer)
+    assert (plan.new, plan.updated, plan.unchanged) == (set(), {"a", "b"}, {"c#2"})
+    merged = merge_stores(store, newer, plan, tmp_path / "merged")
+    assert sorted(merged, key=lambda each: each.id) == whole
+    again = plan_merge(merged, store)  # the parts of an older export change nothing
+    assert (again.new, again.updated, again.shorter) == (set(), set(), {"a"})
 
 
 def test_another_conversation_with_the_same_id_is_an_error_and_changes_nothing(tmp_path: Path) -> None:

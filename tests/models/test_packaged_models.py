@@ -193,7 +193,7 @@ def test_training_starts_from_the_packaged_encoder(
 def test_default_of_classes_and_recipes() -> None:
     """Recipes start from `minilm`, which turnwise-small is trained from."""
     assert DEFAULT_ENCODER == TURNWISE_SMALL
-    assert IntentClassifier().encoder == ServeSettings().model == DEFAULT_ENCODER
+    assert IntentClassifier().encoder == ServeSettings().resolved().model == DEFAULT_ENCODER
     assert {load_recipe(name).backbone for name in ("dse", "ums", "turnwise-small")} == {"minilm"}
 
 

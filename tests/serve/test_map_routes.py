@@ -12,7 +12,6 @@ from tests.helpers.trial import build_map
 from turnwise import Encoder
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.map.utterance_map import UtteranceMap
-from turnwise.serve.models import latest_intents, next_intents
 from turnwise.serve.settings import ServeSettings
 
 
@@ -117,25 +116,15 @@ def test_fitted_intents_are_used_and_kept(client: TestClient, folder: Path, tiny
     for group, name in ((0, "track"), (1, "return")):
         client.post("/map/name", json={"group": group, "name": name})
     fitted = client.post("/map/fit", json={}).json()
-    assert fitted == {"intents": 2, "examples": 12, "folder": str(folder / "intents")}
+    assert fitted == {"intents": 2, "examples": 12, "folder": str(folder / "intents" / "1")}
     assert client.get("/about").json()["intents"] is True
     assert client.post("/intents/predict", json={"texts": [TEXTS[0]]}).json()["predictions"][0]["intent"] == "track"
-    assert not (folder / "intents" / "encoder").exists()
+    assert not (folder / "intents" / "1" / "encoder").exists()
     example = {"examples": [{"text": "good morning", "intent": "greet"}]}
     assert client.post("/intents/examples", json=example).json()["intents"] == 3
     # fitted again: the first one stays, and the second takes over the example and is used, also after a reload
-    assert client.post("/map/fit", json={}).json()["folder"] == str(folder / "intents-2")
+    assert client.post("/map/fit", json={}).json()["folder"] == str(folder / "intents" / "2")
     assert client.post("/reload", json={}).status_code == 200
     assert [each["intent"] for each in client.get("/intents").json()["intents"]] == ["greet", "return", "track"]
-    with served(ServeSettings(model=str(tiny_folder("bert")), intents=folder / "intents")) as other:
+    with served(ServeSettings(model=str(tiny_folder("bert")), intents=folder / "intents" / "1")) as other:
         assert "greet" in [each["intent"] for each in other.get("/intents").json()["intents"]]
-
-
-def test_latest_classifier_by_number(tmp_path: Path) -> None:
-    assert latest_intents(tmp_path) is None
-    assert next_intents(tmp_path) == tmp_path / "intents"
-    for name in ("intents", "intents-2", "intents-10", "intents-x", "intents-03", ".writing-intents-11", "intentsabc"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "intents-12").write_text("a file")
-    assert latest_intents(tmp_path) == tmp_path / "intents-10"
-    assert next_intents(tmp_path) == tmp_path / "intents-11"

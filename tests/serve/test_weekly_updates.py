@@ -1,6 +1,5 @@
 """Five weeks of a project with a running service: newer logs, additions over HTTP and the command line, and kills."""
 
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ import httpx
 import pytest
 
 from tests.helpers import HANG_SECONDS
+from tests.helpers.chats import write_chats
 from tests.helpers.command_line import run
 from tests.helpers.processes import start_command
 from tests.helpers.trial import Running, running, wait_for
@@ -22,23 +22,12 @@ from turnwise.assist.conversations import Conversations
 from turnwise.assist.map import page
 from turnwise.assist.map.utterance_map import UtteranceMap
 from turnwise.assist.responses.responder import Responder
-from turnwise.core.dialogue import Dialogue
 from turnwise.core.project import Project
 from turnwise.corpus.storage.store import MANIFEST, Store
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.serve.settings import ServeSettings
 
 FITTED = {"track": ["where is my parcel", "has it shipped"], "cancel": ["cancel my order", "stop the order"]}
-
-
-def write_log(path: Path, dialogues: Sequence[Dialogue]) -> Path:
-    roles = {"user": "user", "system": "assistant"}
-    records = [
-        {"id": each.id, "messages": [{"role": roles[turn.speaker], "content": turn.text} for turn in each.turns]}
-        for each in dialogues
-    ]
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
 
 
 def write_rows(path: Path, rows: Sequence[Sequence[str]]) -> Path:
@@ -123,12 +112,12 @@ def test_five_weeks_lose_and_double_nothing(
     ]
     project, statuses = tmp_path / "project", Counter[int]()
     start = ["--out", project, "--no-serve"]
-    run("start", write_log(tmp_path / "chats.jsonl", weeks[0]), *start, "--model", tiny_folder("bert"))
+    run("start", write_chats(tmp_path / "chats.jsonl", weeks[0]), *start, "--model", tiny_folder("bert"))
     monkeypatch.chdir(project)
     team, settings = Team(tmp_path), ServeSettings(project=project)
     team.add_by_commands(1)
     for week, log in enumerate(weeks, 1):
-        write_log(tmp_path / "chats.jsonl", log)
+        write_chats(tmp_path / "chats.jsonl", log)
         with running(settings, tmp_path / f"service-{week}") as service, asking(service, statuses):
             if week > 1:
                 interrupted = start_command(tmp_path / "start", "start", tmp_path / "chats.jsonl", *start)
@@ -154,7 +143,7 @@ def test_five_weeks_lose_and_double_nothing(
         assert "group 4" in served and "track" not in served  # the page fitted last, in week 4
         state = httpx.get(f"{service.address}/map").json()
         assert state["labels"][state["texts"].index(team.labelled)] == team.label
-    write_log(tmp_path / "chats.jsonl", final)
+    write_chats(tmp_path / "chats.jsonl", final)
     run("start", tmp_path / "chats.jsonl", "--out", tmp_path / "fresh", "--no-serve", "--model", tiny_folder("bert"))
     fresh, encoder = Project.load(tmp_path / "fresh"), Encoder.load(tiny_folder("bert"))
     assert {each.id: each for each in Store(stored.part("store"))} == {

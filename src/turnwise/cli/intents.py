@@ -98,7 +98,7 @@ def history_command(as_json: options.AsJson = False) -> None:
 
     project = options.require_project("the current folder")
     data = []
-    for number in classifier_versions(project):
+    for number in classifier_versions(project.classifiers):
         examples = read_examples(replace(project, classifier=number).part("intents"))
         intents = len({intent for _, intent in examples} - {OUT_OF_SCOPE})
         in_use = number == project.classifier
@@ -110,19 +110,21 @@ def history_command(as_json: options.AsJson = False) -> None:
         )
         for each in data
     ]
-    show(data, facts(project.folder / "intents", rows), as_json=as_json)
+    show(data, facts(project.classifiers, rows), as_json=as_json)
 
 
 @intents_app.command("use")
 def use_command(number: Annotated[int, Argument(help="Number of a classifier, as shown by `history`.")]) -> None:
-    """Use another classifier of a project, such as an earlier one; a running service follows.
+    """Use another classifier of a project.
+
+    A running service follows within seconds.
 
     Example: `turnwise intents use 1`
     """
     from turnwise.assist.intents.storage import classifier_versions
 
     project = options.require_project("the current folder")
-    known = classifier_versions(project)
+    known = classifier_versions(project.classifiers)
     if number not in known:
         numbers = ", ".join(map(str, known)) or "none yet"
         raise IntentError(f"the project has no classifier {number}: `turnwise intents history` lists them ({numbers})")

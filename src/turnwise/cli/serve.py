@@ -241,8 +241,8 @@ def _show_addition(project: Project, addition: "LogAddition") -> None:
     rows = [row for row in import_facts(addition.manifest, folder) if row[1] != NO_CHANGE]
     if (plan := addition.plan) is not None:
         rows.append(("new", f"{len(plan.new):,} conversations; {len(plan.unchanged):,} were already there"))
-        if plan.replaced:
-            rows.append(("updated", f"{len(plan.replaced):,} conversations with other turns than before"))
+        if plan.updated:
+            rows.append(("updated", f"{len(plan.updated):,} conversations with other turns than before"))
         if plan.shorter:
             rows.append(("kept", f"the earlier, longer versions of {len(plan.shorter):,} conversations"))
     show(None, facts(folder, rows))

@@ -44,7 +44,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """
     for leftover in path.parent.glob(f".writing-{glob.escape(path.name)}-*-*"):
         process = leftover.name.rsplit("-", 2)[1]
-        if process.isdecimal() and not _is_running(int(process)):
+        if process.isdecimal() and not is_running(int(process)):
             _remove(leftover)
     part = path.with_name(f".writing-{path.name}-{os.getpid()}-{threading.get_ident()}")
     try:
@@ -66,7 +66,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
         sync_to_disk(path.parent)
 
 
-def _is_running(process: int) -> bool:
+def is_running(process: int) -> bool:
+    """Return whether there is a process with a number."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

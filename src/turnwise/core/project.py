@@ -42,8 +42,13 @@ class Project:
     def part(self, name: Part) -> Path:
         """Return the folder of a part, whether or not it exists."""
         if name == "intents":
-            return self.folder / "intents" / str(self.classifier)
+            return self.classifiers / str(self.classifier)
         return self.folder / "builds" / str(self.build) / name
+
+    @property
+    def classifiers(self) -> Path:
+        """The folder of all classifiers, whether or not it exists."""
+        return self.folder / "intents"
 
     @property
     def answers(self) -> Path:
@@ -55,7 +60,7 @@ class Project:
         """Let no other process do the same with the project; raise ProjectError with its holder if one does already."""
         from filelock import FileLock, Timeout
 
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         lock, note = FileLock(self.folder / f".{activity}.lock"), self.folder / f".{activity}"
         try:
             lock.acquire(timeout=0)
@@ -83,7 +88,7 @@ class Project:
         """Change settings on disk, where other processes may have changed others, and return them all."""
         from filelock import FileLock
 
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         with FileLock(self.folder / f".{DESCRIPTION}.lock"):
             current = Project.load(self.folder) if (self.folder / DESCRIPTION).is_file() else self
             updated = replace(current, **changes)
@@ -96,9 +101,12 @@ class Project:
 
         values = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
         del values["folder"]
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
         write_atomic(self.folder / DESCRIPTION, _HEADER + text, durable=True)
+
+    def _make_folder(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # only the owner may read conversations
 
     @classmethod
     def load(cls, folder: Path) -> "Project":

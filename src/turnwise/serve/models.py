@@ -1,10 +1,6 @@
-"""Loading and replacing models. A reload loads new models beside the old ones, which finish their requests.
-
-Classifiers that were fitted on a map's labels are in the map's folder: `intents`, then `intents-2`, `intents-3`, …
-"""
+"""Loading and replacing models. A reload loads new models beside the old ones, which finish their requests."""
 
 import inspect
-import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -15,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from turnwise.assist.conversations import Conversations
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.classifier_files import stored_encoder
-from turnwise.assist.intents.storage import IntentFolder, add_classifier
+from turnwise.assist.intents.storage import IntentFolder, add_classifier, add_version, classifier_versions
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.responses.responder import Answer, Responder, read_canned_answers, record_canned_answers
 from turnwise.core.errors import EncoderMismatchError, ServeError
-from turnwise.core.files import replacing
 from turnwise.core.imports import require, without_garbage_collection
 from turnwise.core.project import Project
 from turnwise.models.encoder import Encoder
@@ -37,7 +32,8 @@ REPORT = "report.html"
 #: Texts that are encoded at once for work in the background.
 _BACKGROUND_TEXTS = 8
 
-_INTENTS_FOLDER = re.compile("intents(-[1-9][0-9]*)?")
+#: The folder of classifiers that were fitted on a map's labels, in the map's folder; projects have their own.
+INTENTS = "intents"
 
 
 class LockedReranker:
@@ -152,10 +148,7 @@ class LoadedModels:
         classifier = labelling.fit(self.encoder)
         if self._settings.project is not None:
             return add_classifier(Project.load(self._settings.project), classifier, encoder_name=self.name)
-        folder = next_intents(labelling.folder)
-        with replacing(folder, durable=True) as part:
-            classifier.save(part, encoder_name=self.name)
-        return folder
+        return add_version(labelling.folder / INTENTS, classifier, encoder_name=self.name)
 
     def replace_intents(self, folder: Path) -> IntentClassifier:
         """Use another classifier from now on; called within `Service.change`."""
@@ -203,23 +196,14 @@ class LoadedModels:
         return batcher
 
 
-def _is_newer(folder: Path, previous: Path) -> bool:
-    """Return whether a classifier was made after another one that was in use."""
-    return folder != previous and (folder.parent != previous.parent or _number(folder) > _number(previous))
-
-
 def latest_intents(map_folder: Path) -> Path | None:
     """Return the folder of the classifier that was fitted last on a map's labels, if any."""
-    folders = [each for each in map_folder.iterdir() if each.is_dir() and _INTENTS_FOLDER.fullmatch(each.name)]
-    return max(folders, key=_number, default=None)
+    numbers = classifier_versions(map_folder / INTENTS)
+    return map_folder / INTENTS / str(numbers[-1]) if numbers else None
 
 
-def next_intents(map_folder: Path) -> Path:
-    """Return the folder for the next classifier that is fitted on a map's labels."""
-    latest = latest_intents(map_folder)
-    return map_folder / ("intents" if latest is None else f"intents-{_number(latest) + 1}")
-
-
-def _number(folder: Path) -> int:
-    match = re.search("[0-9]+$", folder.name)
-    return 1 if match is None else int(match[0])
+def _is_newer(folder: Path, previous: Path) -> bool:
+    """Return whether a classifier was made after another one that was in use."""
+    if folder.parent != previous.parent:
+        return True
+    return folder.name.isdecimal() and previous.name.isdecimal() and int(folder.name) > int(previous.name)

@@ -328,6 +328,8 @@ def test_texts_that_are_not_strings_are_reported_with_their_position():
     for predict in (classifier.predict, classifier.predict_proba, classifier.decide):
         with pytest.raises(IntentError, match=r"texts\[1\] is None: every text must be a string"):
             predict(["where is my parcel", None])
+        with pytest.raises(IntentError, match=r"texts\[0\] is ' '.*not blank"):
+            predict([" "])
     with pytest.raises(IntentError, match=r"\[text\]"):
         classifier.predict("where is my parcel")
 

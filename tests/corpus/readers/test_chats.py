@@ -1,5 +1,8 @@
 """Tests the readers of chat exports: Slack, Teams, Discord, WhatsApp and Telegram."""
 
+import os
+import subprocess
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -15,6 +18,7 @@ from tests.helpers.outcomes import Outcome
 from tests.helpers.reading import read_directly, utterances, zip_up
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.pipeline import import_corpus
+from turnwise.corpus.readers.shared import files as shared_files
 from turnwise.corpus.registry import READERS
 
 CHATS = ("slack", "teams", "discord", "whatsapp", "telegram")
@@ -205,6 +209,32 @@ def test_zip_members_stay_inside_the_temporary_folder(tmp_path: Path, try_import
         file.writestr("../../outside.txt", "31/12/23, 21:41 - Anna: Hi\n")
     assert list(texts(try_import("whatsapp", archive)).values()) == [["Hi"]]
     assert not list(tmp_path.parent.rglob("outside.txt"))
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(
+    tmp_path: Path, try_import: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "chat.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("_chat.txt", "31/12/23, 21:41 - Anna: Hi\n" + " " * 5_000_000)
+    monkeypatch.setattr(shared_files, "_HARMLESS", 1_000_000)
+    assert "times its size: if that is right, set TURNWISE_UNPACKED_GB=1" in try_import("whatsapp", archive).error
+    monkeypatch.setenv("TURNWISE_UNPACKED_GB", "1")
+    assert list(texts(try_import("whatsapp", archive)).values()) == [["Hi"]]
+
+
+def test_what_a_killed_process_unpacked_is_removed(
+    tmp_path: Path, try_import: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_files, "gettempdir", lambda: str(tmp_path))
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    left, used = (tmp_path / f"turnwise-unpacked-{process}-x" for process in (int(ended.stdout), os.getpid()))
+    left.mkdir()
+    used.mkdir()
+    with zipfile.ZipFile(tmp_path / "chat.zip", "w") as file:
+        file.writestr("_chat.txt", "31/12/23, 21:41 - Anna: Hi\n")
+    try_import("whatsapp", tmp_path / "chat.zip")
+    assert used.is_dir() and not left.exists()
 
 
 # ---- pauses

@@ -316,9 +316,9 @@ class IntentClassifier:
     def _encode(self, texts: Sequence[str]) -> Vectors:
         if isinstance(texts, str):
             raise IntentError("texts must be a list, got a single string: pass [text]")
-        wrong = next((place for place, text in enumerate(texts) if not isinstance(text, str)), None)
+        wrong = next((place for place, text in enumerate(texts) if not (isinstance(text, str) and text.strip())), None)
         if wrong is not None:
-            raise IntentError(f"texts[{wrong}] is {reprlib.repr(texts[wrong])}: every text must be a string")
+            raise IntentError(f"texts[{wrong}] is {reprlib.repr(texts[wrong])}: every text must be a string, not blank")
         if not len(texts):
             return np.empty((0, self.model_.examples.vectors.shape[1] if hasattr(self, "model_") else 0), np.float32)
         strings = [str(text) for text in texts]

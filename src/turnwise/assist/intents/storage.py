@@ -9,7 +9,7 @@ nothing. `added.json` has the examples that were added after fitting: a project'
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -200,26 +200,28 @@ def replace_classifier(classifier: IntentClassifier, folder: Path) -> None:
         journal.clear()
 
 
-def classifier_versions(project: Project) -> list[int]:
-    """Return the numbers of a project's classifiers, oldest first."""
-    folders = (project.folder / "intents").glob("[0-9]*")
-    return sorted(int(folder.name) for folder in folders if folder.name.isdecimal() and is_classifier(folder))
+def classifier_versions(folder: Path) -> list[int]:
+    """Return the numbers of the classifiers in the folders `1`, `2`, … of a folder, oldest first."""
+    return sorted(int(each.name) for each in folder.glob("[0-9]*") if each.name.isdecimal() and is_classifier(each))
+
+
+def add_version(folder: Path, classifier: IntentClassifier, *, encoder_name: str | None = None) -> Path:
+    """Write a classifier to the next numbered folder of a folder, and return that."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        path = folder / str(max(classifier_versions(folder), default=0) + 1)
+        with replacing(path, durable=True) as part:
+            classifier.save(part, encoder_name=encoder_name)
+    return path
 
 
 def add_classifier(project: Project, classifier: IntentClassifier, *, encoder_name: str | None = None) -> Path:
-    """Make a fitted classifier the one that a project uses, and return its folder; earlier classifiers stay.
-
-    It takes over the examples that were added to the one in use.
-    """
-    (project.folder / "intents").mkdir(parents=True, exist_ok=True)
-    with FileLock(project.folder / "intents" / ".lock"):
-        new = replace(project, classifier=max(classifier_versions(project), default=0) + 1)
-        with replacing(new.part("intents"), durable=True) as part:
-            classifier.save(part, encoder_name=encoder_name)
-        with IntentFolder.open(new.part("intents"), encoder=classifier.encoder_) as opened:
-            opened.take_over(project.update().part("intents"))
-        project.update(classifier=new.classifier)
-    return new.part("intents")
+    """Make a classifier the one that a project uses, with the examples that were added to the one in use before."""
+    folder = add_version(project.classifiers, classifier, encoder_name=encoder_name)
+    with IntentFolder.open(folder, encoder=classifier.encoder_) as opened:
+        opened.take_over(project.update().part("intents"))
+    project.update(classifier=int(folder.name))
+    return folder
 
 
 def refit_classifier(project: Project) -> bool:

@@ -2,8 +2,9 @@
 
 import json
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,38 +20,57 @@ class MergePlan:
     """What a newer import changes in a store, as ids of conversations."""
 
     new: set[str] = field(default_factory=set)
-    replaced: set[str] = field(default_factory=set)  # in both, with other turns
+    updated: set[str] = field(default_factory=set)  # in both, with other turns
+    replaced: set[str] = field(default_factory=set)  # dialogues of those, in the store and in the newer import
     unchanged: set[str] = field(default_factory=set)
     #: In both, with fewer turns in the newer import; the store's stay, because a log may begin within a conversation.
     shorter: set[str] = field(default_factory=set)
 
 
 def plan_merge(store: Store, newer: Store) -> MergePlan:
-    """Compare a newer import with a store; raise a CorpusError if conversations share their id but no turn."""
-    known = {name for batch in store.batches(["id"]) for name in batch.column("id").to_pylist()}
-    turns_of: dict[str, array[int]] = {}
+    """Compare a newer import with a store; raise a CorpusError if conversations share their id but no turn.
+
+    The parts of a conversation that was split, `id`, `id#2`, …, are compared as one.
+    """
+    known, ids = _read_ids(store), _read_ids(newer)
+    before: dict[str, dict[str, array[int]]] = {}
+    after: dict[str, dict[str, array[int]]] = {}
     plan = MergePlan()
     for dialogue in newer:
-        if dialogue.id in known:
-            turns_of[dialogue.id] = _hash_turns(dialogue)
+        conversation = _conversation_of(dialogue.id, ids)
+        if conversation in known:
+            after.setdefault(conversation, {})[dialogue.id] = _hash_turns(dialogue)
         else:
             plan.new.add(dialogue.id)
     for dialogue in store:
-        if dialogue.id not in turns_of:
-            continue
-        before, after = _hash_turns(dialogue), turns_of[dialogue.id]
-        if before == after:
-            plan.unchanged.add(dialogue.id)
-        elif set(before).isdisjoint(after):
+        conversation = _conversation_of(dialogue.id, known)
+        if conversation in after:
+            before.setdefault(conversation, {})[dialogue.id] = _hash_turns(dialogue)
+    for conversation, parts in after.items():
+        old_turns, turns = (list(chain(*each.values())) for each in (before[conversation], parts))
+        if old_turns == turns and len(parts) >= len(before[conversation]):
+            plan.unchanged.add(conversation)
+        elif set(old_turns).isdisjoint(turns):
             raise CorpusError(
-                f"the conversation {dialogue.id!r} of the new log and that of {store.folder} have no turn in common:"
+                f"the conversation {conversation!r} of the new log and that of {store.folder} have no turn in common:"
                 " if the log has ids of conversations, name the field (--set …); if not, rename the log's file"
             )
-        elif len(after) < len(before):
-            plan.shorter.add(dialogue.id)
+        elif len(turns) < len(old_turns):
+            plan.shorter.add(conversation)
         else:
-            plan.replaced.add(dialogue.id)
+            plan.updated.add(conversation)
+            plan.replaced |= before[conversation].keys() | parts.keys()
     return plan
+
+
+def _read_ids(store: Store) -> set[str]:
+    return {name for batch in store.batches(["id"]) for name in batch.column("id").to_pylist()}
+
+
+def _conversation_of(name: str, names: Collection[str]) -> str:
+    """Return the id of the conversation that a dialogue is a part of, or its own."""
+    first, separator, number = name.rpartition("#")
+    return first if separator and number.isdecimal() and first in names else name
 
 
 def merge_stores(store: Store, newer: Store, plan: MergePlan, folder: Path) -> Store:

@@ -1,5 +1,7 @@
 """Reading files in JSON or JSON Lines, in Parquet, and in zip files."""
 
+import os
+import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -7,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from turnwise.core.errors import CorpusError
-from turnwise.core.files import sha256
+from turnwise.core.files import is_running, sha256
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.json_text import parse_json
 
@@ -72,6 +74,14 @@ def parquet_rows(
         source.reject(path, None, "file", f"not a complete Parquet file: {error}")
 
 
+#: Temporary folders of unpacked archives: this, the number of the process, and random letters.
+_UNPACKED = "turnwise-unpacked-"
+
+#: Limits on unpacked archives: the environment variable that replaces both, GB, times the archive's size, and the bytes
+#: up to which any ratio is accepted.
+_LIMIT, _MAX_GIGABYTES, _MAX_RATIO, _HARMLESS = "TURNWISE_UNPACKED_GB", 20, 200, 100_000_000
+
+
 @contextmanager
 def unpacked(source: CorpusSource, *patterns: str) -> Iterator[CorpusSource]:
     """Yield a source of the matching files of a zip file, unpacked temporarily; the source itself otherwise."""
@@ -79,10 +89,25 @@ def unpacked(source: CorpusSource, *patterns: str) -> Iterator[CorpusSource]:
     if archive.suffix.lower() != ".zip" or not archive.is_file():
         yield source
         return
-    with TemporaryDirectory(prefix="turnwise-") as temporary:
+    for leftover in Path(gettempdir()).glob(f"{_UNPACKED}*-*"):  # of a process that was killed
+        process = leftover.name.removeprefix(_UNPACKED).partition("-")[0]
+        if process.isdecimal() and not is_running(int(process)):
+            shutil.rmtree(leftover, ignore_errors=True)
+    with TemporaryDirectory(prefix=f"{_UNPACKED}{os.getpid()}-") as temporary:
         folder = Path(temporary, archive.stem)  # readers use its name where an unpacked export has its own
         _unpack(archive, folder, patterns)
         yield replace(source, root=folder)
+
+
+def _check_size(archive: Path, unpacked_size: int) -> None:
+    """Raise a CorpusError if an archive would unpack to more than is plausible; no file becomes larger than it says."""
+    limit = float(os.environ.get(_LIMIT, _MAX_GIGABYTES)) * 1e9
+    ratio = unpacked_size / max(1, archive.stat().st_size)
+    if unpacked_size > limit or (ratio > _MAX_RATIO and unpacked_size > _HARMLESS and _LIMIT not in os.environ):
+        raise CorpusError(
+            f"{archive} would unpack to {unpacked_size / 1e9:.1f} GB, {ratio:,.0f} times its size: if that is right, set"
+            f" {_LIMIT}={unpacked_size / 1e9 + 1:.0f}"
+        )
 
 
 def _unpack(archive: Path, folder: Path, patterns: tuple[str, ...]) -> None:
@@ -91,6 +116,7 @@ def _unpack(archive: Path, folder: Path, patterns: tuple[str, ...]) -> None:
             # beside each file, macOS keeps one of the same name
             names = [name for name in file.namelist() if not name.startswith("__MACOSX/")]
             members = [name for name in names if any(fnmatchcase(PurePosixPath(name).name, it) for it in patterns)]
+            _check_size(archive, sum(file.getinfo(name).file_size for name in members))
             file.extractall(folder, members)  # inside the folder, whatever the names say
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as error:
         advice = "unpack it with another program, and import the folder"
