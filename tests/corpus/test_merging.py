@@ -35,14 +35,9 @@ def test_conversations_are_added_updated_and_kept(tmp_path: Path) -> None:
 
 
 def test_the_parts_of_a_split_conversation_are_compared_and_replaced_as_one(tmp_path: Path) -> None:
-    parts = [
-        _dialogue("a", "1", "2"),
-        _dialogue("a#2", "4"),
-        _dialogue("b", "5"),
-        _dialogue("b#2", "6"),
-        _dialogue("c#2", "7"),
-    ]
-    whole = [_dialogue("a", "1", "2", "3", "4"), _dialogue("b", "5", "6"), _dialogue("c#2", "7")]
+    parts = [_dialogue("a", "1", "2"), _dialogue("a#2", "5"), _dialogue("b", "6", "7"), _dialogue("b#2", "8")]
+    whole = [_dialogue("a", "1", "2", "3", "4", "5"), _dialogue("b", "6", "7", "8"), _dialogue("c#2", "9")]
+    parts.append(whole[2])  # not a part: there is no conversation of that name
     store, newer = write_store(parts, tmp_path / "store"), write_store(whole, tmp_path / "newer")
     plan = plan_merge(store, newer)
     assert (plan.new, plan.updated, plan.unchanged) == (set(), {"a", "b"}, {"c#2"})

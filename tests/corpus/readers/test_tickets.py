@@ -113,14 +113,12 @@ def test_text_of_a_comment(body: dict, text: str, tmp_path: Path, try_import: Ca
         (zendesk_comment(BOB, "Call from +1 202 555 0123", 1, type="VoiceComment"), "comments of type VoiceComment"),
     ],
 )
-def test_a_ticket_is_split_at_a_message_without_text_on_request(
+def test_message_without_text_does_not_split_the_ticket(
     comment: dict, left_out: str, tmp_path: Path, try_import: Callable
 ):
     folder = zendesk(tmp_path / "in", zendesk_comment(ANN, "before", 0), comment, zendesk_comment(ANN, "after", 2))
     outcome = try_import("zendesk", folder)
     assert [(it.id, texts(it)) for it in outcome.dialogues] == [("17", ["before", "after"])]
-    parts = try_import("zendesk", folder, holes="split").dialogues
-    assert [(it.id, texts(it)) for it in parts] == [("17", ["before"]), ("17#2", ["after"])]
     assert outcome.manifest["left_out"] == {left_out: 1}
     assert outcome.rejected == ()
 
@@ -261,10 +259,10 @@ def test_intercom_parts_that_are_messages(tmp_path: Path, try_import: Callable):
         (part("comment", "user", "<p>removed</p>", 2, redacted=True), "redacted messages"),
     ],
 )
-def test_intercom_missing_text_splits(missing: dict, left_out: str, tmp_path: Path, try_import: Callable):
+def test_intercom_missing_text_does_not_split(missing: dict, left_out: str, tmp_path: Path, try_import: Callable):
     folder = intercom(tmp_path / "in", part("comment", "admin", "before", 1), missing, part("comment", "user", "x", 3))
     outcome = try_import("intercom", folder)
-    assert [texts(it) for it in outcome.dialogues] == [["Hi", "before"], ["x"]]
+    assert [texts(it) for it in outcome.dialogues] == [["Hi", "before", "x"]]
     assert outcome.manifest["left_out"] == {left_out: 1}
 
 

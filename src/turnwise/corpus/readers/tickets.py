@@ -151,7 +151,7 @@ class _Part(NamedTuple):
     time: float | None = None
     speaker: str = ""
     text: str = ""
-    left_out: str = "messages without text (attachments)"  # if its text is not known; its place is a hole
+    left_out: str = "messages without text (attachments)"  # if its text is not known
     skipped: str = ""  # if it is no part of the conversation
 
 
@@ -187,9 +187,8 @@ def _read_tickets(
                             source.skipped[part.skipped] += 1
                         elif part.text.strip():
                             messages.append((part.time, Message(0, line, part.time, part.speaker, part.text)))
-                        else:
+                        else:  # the turns around it are consecutive: conversations must stay whole
                             source.skipped[part.left_out] += 1
-                            messages.append((part.time, None))
                     ordered = [message for _, message in in_time_order(messages, itemgetter(0))]
                     source.skipped["tickets without a message"] += not any(ordered)
                     yield from build_dialogue(source, name, ordered, [path])

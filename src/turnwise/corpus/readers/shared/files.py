@@ -105,8 +105,8 @@ def _check_size(archive: Path, unpacked_size: int) -> None:
     ratio = unpacked_size / max(1, archive.stat().st_size)
     if unpacked_size > limit or (ratio > _MAX_RATIO and unpacked_size > _HARMLESS and _LIMIT not in os.environ):
         raise CorpusError(
-            f"{archive} would unpack to {unpacked_size / 1e9:.1f} GB, {ratio:,.0f} times its size: if that is right, set"
-            f" {_LIMIT}={unpacked_size / 1e9 + 1:.0f}"
+            f"{archive} would unpack to {unpacked_size / 1e9:.1f} GB, {ratio:,.0f} times its size: if that is right,"
+            f" set {_LIMIT}={unpacked_size / 1e9 + 1:.0f}"
         )
 
 
