@@ -359,6 +359,23 @@ def test_lex_invalid_utterances(utterances: Any, reason: str, tmp_path: Path, tr
     assert reason in given
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({"name": "Feed"}, "neither an intent of Lex V2"),
+        ({"resource": []}, "expected an object with 'name'"),
+        ({"resource": {"intents": [{"sampleUtterances": ["a"]}]}}, "'name' is missing"),
+        ({"resource": {"intents": 5}}, "'intents' is a int, not a list"),
+    ],
+)
+def test_lex_v1_files(content: Any, reason: str, tmp_path: Path, try_import: Callable):
+    """An export of one intent is read; a file that cannot be read is rejected alone."""
+    wash = {"resource": {"name": "Wash", "sampleUtterances": ["wash"]}}
+    outcome = try_import("lex", lay_out(tmp_path / "in", {"a.json": json_bytes(content), "b.json": json_bytes(wash)}))
+    assert labels(outcome) == [("wash", "Wash")]
+    assert [reason in it for it in outcome.reasons] == [True]
+
+
 # ---- LUIS and CLU
 
 

@@ -142,6 +142,7 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("freshdesk", ("conversations", "description_text")),
     ("luis", ("luis_schema_version", "utterances")),
     ("luis", ("projectFileVersion", "assets")),
+    ("lex", ("resource", "metadata")),
     ("telegram", ("about", "chats")),
     ("telegram", ("messages", "name", "type", "id")),
     ("jsonl", ("id", "turns")),

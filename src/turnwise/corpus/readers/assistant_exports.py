@@ -108,21 +108,24 @@ def _dialogflow_intent(source: CorpusSource, file: _PhraseFile) -> str:
 
 
 def read_lex(source: CorpusSource, *, locale: str = "") -> Dialogues:
-    """Read the sample utterances of a bot of Lex V2, exported as a .zip file or unpacked.
+    """Read the sample utterances of a bot, exported as a .zip file or unpacked.
 
-    Files are `BotLocales/LOCALE/Intents/NAME/Intent.json`. An export has no values of slots: placeholders such as
-    '{City}' stay in the text as they are written, and the import reports how many utterances have some. Answers to the
-    prompts of slots are not read.
+    Lex V2: `BotLocales/LOCALE/Intents/NAME/Intent.json`; V1: one JSON file for a bot or an intent. An export has no
+    values of slots: placeholders such as '{City}' stay in the text as they are written, and the import reports how many
+    utterances have some. Answers to the prompts of slots are not read.
 
     Options:
         locale: the locale to read, such as 'en_US'; needed if the bot has several.
     """
-    with unpacked(source, _LEX_INTENT) as source:
-        paths = source.files(_LEX_INTENT)
-        selected = _select("locale", locale, {_lex_locale(path) for path in paths})
-        for path in paths:
-            if _lex_locale(path) == selected:
-                yield from _read_lex_intent(source, path)
+    with unpacked(source, "*.json") as source:
+        files = source.files("*.json")
+        if intent_files := [path for path in files if path.name == _LEX_INTENT]:
+            selected = _select("locale", locale, {_lex_locale(path) for path in intent_files})
+            files = [path for path in intent_files if _lex_locale(path) == selected]
+        for path in files:
+            entries = {key: (line, value) for line, (key, value) in source.json_object(path)}
+            read_file = _read_lex_v2 if path.name == _LEX_INTENT else _read_lex_v1
+            yield from read_file(source, path, entries)
 
 
 def _lex_locale(path: Path) -> str:
@@ -131,18 +134,32 @@ def _lex_locale(path: Path) -> str:
     return parents[parents.index("BotLocales") - 1] if "BotLocales" in parents else ""
 
 
-def _read_lex_intent(source: CorpusSource, path: Path) -> Dialogues:
-    entries = {key: (line, value) for line, (key, value) in source.json_object(path)}
+def _read_lex_v2(source: CorpusSource, path: Path, entries: dict[str, tuple[int, Any]]) -> Dialogues:
     name = entries.get("name", (1, None))[1]
     intent = name if isinstance(name, str) and name.strip() else path.parent.name
-    line, utterances = entries.get("sampleUtterances", (1, None))
+    return _read_lex_intent(source, path, intent, *entries.get("sampleUtterances", (1, None)))
+
+
+def _read_lex_v1(source: CorpusSource, path: Path, entries: dict[str, tuple[int, Any]]) -> Dialogues:
+    if "resource" not in entries:
+        source.reject(path, 1, "file", "neither an intent of Lex V2 (Intent.json) nor a Lex V1 export ('resource')")
+        return
+    line, resource = entries["resource"]
+    with source.guard(path, line):
+        for intent in require(resource, "intents", list) if "intents" in resource else [resource]:
+            with source.guard(path, line):
+                name = require_text(intent, "name")
+                yield from _read_lex_intent(source, path, name, line, intent.get("sampleUtterances"))
+
+
+def _read_lex_intent(source: CorpusSource, path: Path, intent: str, line: int, utterances: Any) -> Dialogues:
     if utterances is None:
         source.skipped["intents without sample utterances"] += 1
         return
     for number, item in _numbered(source, path, line, "sampleUtterances", utterances):
         with source.dialogue(path, line) as builder:
             builder.id = f"{source.relative_name(path)}/{intent}/{number}"
-            text = require_text(item, "utterance")
+            text = item if isinstance(item, str) else require_text(item, "utterance")
             if _LEX_PLACEHOLDER.search(text):
                 source.count_fact("utterances with placeholders of slots, kept as written")
             builder.add_turn(USER, text, intent)
