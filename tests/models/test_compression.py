@@ -14,7 +14,6 @@ from turnwise import Encoder, Turn
 from turnwise.core.dialogue import SYSTEM, USER, Slot
 from turnwise.core.errors import CorpusError, ModelError
 from turnwise.corpus.slots.detectors import BuiltInDetector
-from turnwise.models.backbone.source import COMPRESSION
 from turnwise.models.backbone.stream import PoolerLayer
 from turnwise.models.compression import CompressedEncoder, Compression, mix_vectors
 from turnwise.models.encoder import encoder_fingerprint
@@ -38,12 +37,6 @@ def make_encoder(layer: bool, **settings: object) -> tuple[CompressedEncoder, np
     weights = encoder.weights_fingerprint()
     compression = Compression(TEMPLATES, torch.from_numpy(vectors), pooler, encoder_weights=weights, **settings)  # type: ignore[arg-type]
     return CompressedEncoder(encoder, compression), vectors
-
-
-def save(encoder: CompressedEncoder, place: Path) -> None:
-    """Save an encoder and its compression."""
-    encoder.encoder.save(place)
-    encoder.compression.save(place / COMPRESSION)
 
 
 def expected_templates(encoder: Encoder, texts: list[str], layer: PoolerLayer | None) -> npt.NDArray[np.float32]:
@@ -100,7 +93,7 @@ def test_compression_is_saved_with_the_model_and_off_by_default(tmp_path: Path, 
     encoder, _ = make_encoder(layer, template_weight=0.35, source="detected", detector=BuiltInDetector().to_json())
     inputs = [[SEVEN], "play some jazz"]
     compressed = encoder.encode(inputs)
-    save(encoder, tmp_path / "model")
+    encoder.save(tmp_path / "model")
     again = CompressedEncoder.load(tmp_path / "model", device="cpu")
     np.testing.assert_array_equal(again.encode(inputs), compressed)
     plain = Encoder.load(tmp_path / "model", device="cpu")
@@ -150,7 +143,7 @@ def test_nearest_template_across_blocks(templates: int, utterances: int, block: 
 def test_detector_is_created_on_first_use(tmp_path: Path) -> None:
     """A spaCy model that is not installed does no harm unless it is used, and stays in the settings."""
     encoder, _ = make_encoder(False, detector={"kind": "spacy", "model": "no_such_model"})
-    save(encoder, tmp_path / "model")
+    encoder.save(tmp_path / "model")
     again = CompressedEncoder.load(tmp_path / "model", device="cpu")
     assert again.encode("play some jazz").shape == (1, again.encoder.hidden)
     assert again.compression.sources == ("given", "detected", "retrieved")
@@ -161,7 +154,7 @@ def test_detector_is_created_on_first_use(tmp_path: Path) -> None:
 
 def test_the_compression_of_another_model_is_not_used(tmp_path: Path) -> None:
     encoder, _ = make_encoder(False)
-    save(encoder, tmp_path / "model")
+    encoder.save(tmp_path / "model")
     assert load_model(tmp_path / "model").variants
     Encoder.load(backbone()).save(tmp_path / "model")
     with pytest.raises(ModelError, match="belongs to another model"):

@@ -232,6 +232,11 @@ class CompressedEncoder(SupportsEncode):
         encoder = Encoder.load(name, device=device, precision=precision, runtime=runtime)
         return cls(encoder, read_compression(name, encoder))
 
+    def save(self, folder: Path | str, card: str | None = None) -> None:
+        """Write the encoder and its compression to a folder that `load` reads; see `Encoder.save`."""
+        self.encoder.save(folder, card)
+        self.compression.save(Path(folder) / COMPRESSION)
+
     @property
     def description(self) -> str:
         """All that determines the vectors, for fingerprints."""
