@@ -102,6 +102,8 @@ def test_path_that_matches_nothing_names_the_keys(tmp_path: Path, try_import: Ca
     assert "nothing is at 'messages[]'" in error
     assert "the first record has ticket." in error
     assert "--set messages=" in error
+    empty = lay_out(tmp_path / "empty", {"log.json": b"{\n}"})
+    assert "the first record has no keys." in try_import("json", empty).error
 
 
 values = st.recursive(

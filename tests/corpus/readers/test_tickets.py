@@ -284,6 +284,15 @@ def test_intercom_unreadable_part_is_rejected_alone(wrong: Any, reason: str, tmp
     assert [reason in it for it in outcome.reasons] == [True]
 
 
+def test_intercom_unreadable_source_is_rejected_alone(tmp_path: Path, try_import: Callable):
+    parts = {"conversation_parts": [part("comment", "admin", "Hello", 1)]}
+    records = ({"id": 1, "conversation_parts": parts}, {"id": 2, "conversation_parts": parts, "source": {"body": "Hi"}})
+    outcome = try_import("intercom", lay_out(tmp_path / "in", {"a.jsonl": jsonl_bytes(*records)}))
+    assert [texts(it) for it in outcome.dialogues] == [["Hello"], ["Hello"]]
+    assert [reason.split(": ")[1] for reason in outcome.reasons] == ["'source' is missing", "'author' is missing"]
+    assert {rejection["kind"] for rejection in outcome.rejected} == {"turn"}
+
+
 # ---- Freshdesk
 
 
@@ -334,6 +343,13 @@ def test_freshdesk_unreadable_message_is_rejected_alone(wrong: Any, reason: str,
     outcome = try_import("freshdesk", freshdesk(tmp_path / "in", wrong, freshdesk_message("Bye", 3, incoming=True)))
     assert [texts(it) for it in outcome.dialogues] == [["Hi"], ["Bye"]]
     assert [reason in it for it in outcome.reasons] == [True]
+
+
+def test_freshdesk_ticket_without_a_description(tmp_path: Path, try_import: Callable):
+    record = {"id": 51, "conversations": [freshdesk_message("Bye", 3, incoming=True)]}
+    outcome = try_import("freshdesk", lay_out(tmp_path / "in", {"tickets.json": json_bytes([record])}))
+    assert [texts(it) for it in outcome.dialogues] == [["Bye"]]
+    assert outcome.reasons == ["not the expected layout: 'description_text' or 'description' is missing"]
 
 
 # ---- tweets

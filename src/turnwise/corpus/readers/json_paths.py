@@ -78,7 +78,7 @@ def read(
                 log.add(name, seconds, role, content, intent=_label(message, intent), split=dialogue_split)
     if not matched:
         raise CorpusError(
-            f"nothing is at {messages or conversations!r}; the first record has {first_keys}."
+            f"nothing is at {messages or conversations!r}; the first record has {first_keys or 'no keys'}."
             f" Name the path of the messages, as in --set messages=ticket.comments[]"
         )
     return log.dialogues()

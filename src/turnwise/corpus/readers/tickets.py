@@ -99,11 +99,12 @@ def read_intercom(source: CorpusSource, *, private: bool = False) -> Dialogues:
     def messages(conversation: dict[str, Any]) -> list[Any]:
         if "conversation_parts" not in conversation:
             raise ValueError("'conversation_parts' is missing: export each conversation, not the list of them")
-        parts = require(require(conversation, "conversation_parts", dict), "conversation_parts", list)
-        opening = {"part_type": "comment", "created_at": conversation.get("created_at")}
-        return [require(conversation, "source", dict) | opening, *parts]
+        return [conversation, *require(require(conversation, "conversation_parts", dict), "conversation_parts", list)]
 
-    def parse(_: dict[str, Any], part: Any) -> _Part:
+    def parse(conversation: dict[str, Any], part: Any) -> _Part:
+        if part is conversation:
+            opening = {"part_type": "comment", "created_at": conversation.get("created_at")}
+            part = require(conversation, "source", dict) | opening
         kind, time = require(part, "part_type", str), optional_time(part, "created_at")
         is_note = kind.startswith("note")
         is_event = kind not in _INTERCOM_MESSAGES or (kind in _INTERCOM_STATES and not part.get("body"))
@@ -130,13 +131,13 @@ def read_freshdesk(source: CorpusSource, *, private: bool = False) -> Dialogues:
     def messages(ticket: dict[str, Any]) -> list[Any]:
         if "conversations" not in ticket:
             raise ValueError("'conversations' is missing: export the tickets with include=conversations")
-        names = {"description_text": "body_text", "description": "body", "created_at": "created_at"}
-        opening = {names[key]: value for key, value in ticket.items() if key in names}
-        opening |= {"private": False, "incoming": ticket.get("source") != _FRESHDESK_OUTBOUND}
-        return [opening, *require(ticket, "conversations", list)]
+        return [ticket, *require(ticket, "conversations", list)]
 
-    def parse(_: dict[str, Any], message: Any) -> _Part:
+    def parse(ticket: dict[str, Any], message: Any) -> _Part:
         time = optional_time(message, "created_at")
+        if message is ticket:
+            speaker = SYSTEM if ticket.get("source") == _FRESHDESK_OUTBOUND else USER
+            return _Part(time, speaker, _message_text(ticket, ("description_text",), "description"))
         if require(message, "private", bool) and not private:
             return _Part(skipped=_PRIVATE)
         speaker = USER if require(message, "incoming", bool) else SYSTEM
@@ -163,7 +164,10 @@ def _read_tickets(
     parse: Callable[[dict[str, Any], Any], _Part],
     add_page: Callable[[Path, int, Any], None] = lambda path, line, page: None,
 ) -> Dialogues:
-    """Read the tickets of the files, which are records or in lists under `key`; `add_page` gets each record first."""
+    """Read the tickets of the files, which are records or in lists under `key`; `add_page` gets each record first.
+
+    `list_messages` may list the ticket itself: it stands for its first message.
+    """
     for path in files:
         for line, value in json_records(source, path):
             add_page(path, line, value)
