@@ -13,6 +13,7 @@ from tests.helpers.tiny import backbone
 from turnwise import Encoder, Turn
 from turnwise.core.dialogue import SYSTEM, USER, Slot
 from turnwise.core.errors import CorpusError, ModelError
+from turnwise.core.files import read_json, write_json
 from turnwise.corpus.slots.detectors import BuiltInDetector
 from turnwise.models.backbone.stream import PoolerLayer
 from turnwise.models.compression import CompressedEncoder, Compression, mix_vectors
@@ -160,3 +161,13 @@ def test_the_compression_of_another_model_is_not_used(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="belongs to another model"):
         CompressedEncoder.load(tmp_path / "model")
     assert not load_model(tmp_path / "model").variants
+
+
+def test_the_compression_of_an_older_version_is_refused(tmp_path: Path) -> None:
+    make_encoder(False)[0].save(tmp_path / "model")
+    file = tmp_path / "model" / "compression" / "compression.json"
+    kept = {key: value for key, value in read_json(file).items() if key not in ("template_weight", "encoder")}
+    write_json(file, {**kept, "share": 0.2, "names": []})
+    for compressed in (True, False):
+        with pytest.raises(ModelError, match=r"compression\.json was written by an older version: train the model"):
+            load_model(tmp_path / "model", compressed=compressed)

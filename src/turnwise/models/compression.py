@@ -147,6 +147,11 @@ class Compression(nn.Module):
         if not (folder / _SETTINGS_FILE).is_file():
             raise ModelError(f"{folder} does not exist: it needs a model trained on templates (objective tadse)")
         settings, tensors = read_json(folder / _SETTINGS_FILE), load_file(folder / _TENSORS_FILE)
+        if "encoder" not in settings:  # it had other keys, and templates could have tokens of their own
+            raise ModelError(
+                f"{folder / _SETTINGS_FILE} was written by an older version: train the model on templates again,"
+                f" or remove {folder} to use the model without compression"
+            )
         layer = PoolerLayer(tensors["vectors"].shape[1]) if settings.pop("layer") else None
         templates, weights = settings.pop("templates"), settings.pop("encoder")
         compression = cls(templates, tensors["vectors"], layer, encoder_weights=weights, **settings)
