@@ -1,4 +1,4 @@
-"""Predictions written to files: all rows and columns, and the old file after an error."""
+"""Predictions written to files: all rows and columns, and the old file and the finished rows after an error."""
 
 import csv
 import json
@@ -77,7 +77,7 @@ def test_memory_does_not_grow_with_the_number_of_rows(tmp_path, monkeypatch):
     assert peak < (tmp_path / "out.csv").stat().st_size / 4
 
 
-def test_after_an_error_the_old_file_is_there(classifier, tmp_path, monkeypatch):
+def test_after_an_error_the_old_file_and_the_finished_rows_are_there(classifier, tmp_path, monkeypatch):
     monkeypatch.setattr(prediction_files, "_CHUNK", 2)
     out = tmp_path / "out.csv"
     out.write_text("old\n", encoding="utf-8")
@@ -89,7 +89,7 @@ def test_after_an_error_the_old_file_is_there(classifier, tmp_path, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         write_predictions(classifier, ROWS, out, progress=fail)
     assert out.read_text(encoding="utf-8") == "old\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+    assert [row["id"] for row in read_csv(tmp_path / "out.csv.part")] == ["1", "2"]
     with pytest.raises(IntentError, match=r"\.csv or \.jsonl"):
         write_predictions(classifier, ROWS, tmp_path / "out.xlsx")
 

@@ -12,7 +12,6 @@ from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.decision import Decision
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
-from turnwise.core.files import replacing
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.texts import TEXT_FILE_SUFFIXES, read_rows
 
@@ -52,8 +51,8 @@ def write_predictions(
 
     The columns intent, score, probability, runner_up and reason are added, and intents if several are looked for; a
     name that the rows already have becomes predicted_NAME. The intent is 'out_of_scope' where the classifier abstains,
-    and empty where a row has no text. The file appears when it is complete. Raise IntentError if `path` has another
-    suffix.
+    and empty where a row has no text. Rows are written to PATH.part, which is renamed at the end: after an error PATH
+    is unchanged, and PATH.part has the finished rows. Raise IntentError if `path` has another suffix.
     """
     if path.suffix not in (".csv", ".jsonl"):
         raise IntentError(f"{path} does not end in .csv or .jsonl")
@@ -61,7 +60,8 @@ def write_predictions(
     added = ["intent", *(["intents"] if several else []), "score", "probability", "runner_up", "reason"]
     names = {name: f"predicted_{name}" if name in columns else name for name in added}
     counts: Counter[str] = Counter()
-    with replacing(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+    part = path.with_name(f"{path.name}.part")
+    with part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, [*columns, *names.values()], lineterminator="\n")
         if path.suffix == ".csv":
             writer.writeheader()
@@ -81,6 +81,7 @@ def write_predictions(
                 else:
                     file.write(json.dumps(complete, ensure_ascii=False, default=str) + "\n")
         progress("classifying texts", len(rows), len(rows))
+    part.replace(path)
     blank, rejected = len(rows) - counts.total(), counts.pop(OUT_OF_SCOPE, 0)
     return PredictionCounts(len(rows), counts.total(), rejected, blank, dict(counts.most_common()))
 
