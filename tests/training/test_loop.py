@@ -410,6 +410,10 @@ def test_folders_with_other_content_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="differs from the given recipe"):
         train(recipe("dse", "seed=2"), corpus(), tmp_path / "run", resume=True)
     train(recipe("dse", "workers=3", "log_every=5"), corpus(), tmp_path / "run", resume=True)
+    saved = tmp_path / "run" / "recipe.yaml"
+    saved.write_text(saved.read_text(encoding="utf-8").replace("corpus_fraction", "corpus_share"), encoding="utf-8")
+    with pytest.raises(TrainingError, match=r"another version of turnwise.*corpus_share is unknown.*with a new --out"):
+        train(recipe(), corpus(), tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize("resume", [False, True])

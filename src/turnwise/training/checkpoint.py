@@ -16,7 +16,7 @@ from typing import Any, Self
 import torch
 from safetensors.torch import load_file
 
-from turnwise.core.errors import TrainingError
+from turnwise.core.errors import RecipeError, TrainingError
 from turnwise.core.files import read_json, replacing, sha256, write_atomic, write_json, write_tensors
 from turnwise.core.plots import write_chart
 from turnwise.corpus.storage.corpus import Corpus
@@ -82,7 +82,13 @@ def claim_folder(out: Path, recipe: Recipe, resume: bool) -> bool:
 
 def saved_recipe(out: Path, requested: Recipe) -> Recipe | None:
     """Return the recipe of the run in a folder if it was started with the requested one; workers and log may differ."""
-    recipe = load_recipe(out / RECIPE) if (out / RECIPE).is_file() else None
+    try:
+        recipe = load_recipe(out / RECIPE) if (out / RECIPE).is_file() else None
+    except RecipeError as error:
+        raise TrainingError(
+            f"the run in {out} was made by another version of turnwise, or its recipe was changed: {error}. Start it"
+            " again with a new --out"
+        ) from error
     if recipe is None or not recipe.started_as(requested):
         return None
     return dataclasses.replace(recipe, workers=requested.workers, log_every=requested.log_every)
