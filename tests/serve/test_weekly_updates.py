@@ -126,7 +126,7 @@ def test_five_weeks_lose_and_double_nothing(
                 team.add_over_http(service, week)
                 interrupted.kill()
                 interrupted.join()
-                assert "takes up what is new" in run("start", tmp_path / "chats.jsonl", *start).stderr
+                assert "switches to what is new" in run("start", tmp_path / "chats.jsonl", *start).stderr
                 team.add_by_commands(week)
                 wait_for(partial(is_served, service, len(Store(Project.load(project).part("store")))))
             else:

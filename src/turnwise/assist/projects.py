@@ -146,7 +146,7 @@ class ProjectBuilder:
             built[part] = self._version
             write_atomic(self._project.part(part).with_name(_BUILT), json.dumps(built, indent=2) + "\n")
         if self._project != self._before:
-            model = self._before.update().model
+            model = Project.load(self._before.folder).model
             project = self._project.update(model=self._project.model, build=self._project.build)
             self._remove_old_builds()
             if project.model != model and refit_classifier(project):

@@ -160,7 +160,7 @@ def start_command(
     project = Project.load(project.folder)
     _show_project(project, made)
     if service is not None:
-        message(f"{service} takes up what is new within seconds")
+        message(f"{service} switches to what is new within seconds")
     elif serve:
         with without_garbage_collection():
             from turnwise.serve.server import run

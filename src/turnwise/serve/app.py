@@ -40,9 +40,7 @@ def create_app(settings: ServeSettings, on_failure: Callable[[], None] = lambda:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         loading = asyncio.create_task(_load(service, on_failure))
-        following = asyncio.create_task(service.follow_project())
         yield
-        following.cancel()
         await loading
         await service.stop()
 

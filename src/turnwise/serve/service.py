@@ -39,6 +39,7 @@ class Service:
             is_ready=lambda: float(self.state == "ready"),
         )
         self._reloading = asyncio.Lock()
+        self._following: asyncio.Task[None] | None = None
         self._blocked = 0
         # for searches, re-ranking and decisions; more threads would only compete for the same cores
         self._threads = ThreadPoolExecutor(4, "worker")
@@ -61,10 +62,15 @@ class Service:
         self.models = models
         if self.state == "loading":
             self.state = "ready"
+        if self._given.project is not None:
+            self._following = asyncio.create_task(self._follow_project())
 
     async def stop(self) -> None:
         """Finish abandoned work and close everything; no request may be in progress."""
         self.state = "stopping"
+        if self._following is not None:
+            async with self._reloading:  # a reload that has begun is finished first
+                self._following.cancel()
         for threads in (self._slow_thread, self._change_thread, self._threads):
             await asyncio.to_thread(threads.shutdown)
         models, self.models = self.models, None
@@ -107,12 +113,10 @@ class Service:
         self.models = models
         return old
 
-    async def follow_project(self) -> None:
+    async def _follow_project(self) -> None:
         """Reload whenever the project has another build, classifier or model, until the service stops."""
-        while True:
+        while self.state == "ready":
             await asyncio.sleep(_FOLLOWING_SECONDS)
-            if self.state != "ready" or self._given.project is None:
-                continue
             try:
                 if await asyncio.to_thread(self._given.resolved) != self.settings:
                     models = await self.reload()

@@ -219,7 +219,7 @@ def add_classifier(project: Project, classifier: IntentClassifier, *, encoder_na
     """Make a classifier the one that a project uses, with the examples that were added to the one in use before."""
     folder = add_version(project.classifiers, classifier, encoder_name=encoder_name)
     with IntentFolder.open(folder, encoder=classifier.encoder_) as opened:
-        opened.take_over(project.update().part("intents"))
+        opened.take_over(Project.load(project.folder).part("intents"))
     project.update(classifier=int(folder.name))
     return folder
 
