@@ -34,9 +34,7 @@ class Journal:
         try:
             self._lock.acquire()
         except Timeout:
-            raise ProjectError(
-                f"{path} is open in another process: stop that process, or give this one a folder of its own"
-            ) from None
+            raise ProjectError(f"{path} is open in another process: stop that process, or use another folder") from None
         is_new = not path.exists()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:

@@ -131,7 +131,7 @@ class Compression(nn.Module):
         return digest_model(self, json.dumps([self.detector, *settings], sort_keys=True))
 
     def save(self, folder: Path) -> None:
-        """Write it to a folder of its own, which replaces an existing one."""
+        """Write the compression to a separate folder, replacing an existing one."""
         tensors = {name: value.contiguous() for name, value in self.state_dict().items()}
         settings: dict[str, Any] = {"template_weight": self.template_weight, "source": self.source}
         settings |= {"layer": self.layer is not None, "detector": self.detector, "encoder": self._encoder_weights}
