@@ -46,7 +46,7 @@ demo-train: setup
 
 # One process more than there are cores: some tests wait for processes that they start.
 test: setup
-	$(BIN)/python -m pytest -n $$(expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile -m 'not full' --hypothesis-profile fast
+	$(BIN)/python -m pytest -n $$(expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile --max-worker-restart 0 -m 'not full' --hypothesis-profile fast
 
 # mteb is installed without its dependencies: one of them must be compiled, and only retrieval tasks use it.
 test-full: setup
@@ -56,7 +56,7 @@ test-full: setup
 
 # Branch coverage of `make test`, of the processes that tests start as well; the last line is the total.
 coverage: setup
-	$(BIN)/python -m pytest -n $$(expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile -m 'not full' --hypothesis-profile fast \
+	$(BIN)/python -m pytest -n $$(expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile --max-worker-restart 0 -m 'not full' --hypothesis-profile fast \
 	    --cov --cov-report=
 	$(BIN)/coverage report --skip-covered --precision=2
 
@@ -65,17 +65,17 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# TURNWISE_DATA names the folder with schema_guided_dialogue, ubuntu_v2_slices and the data sets of the DSE suite. The last benchmark
+# TURNWISE_DATA names the folder with schema_guided_dialogue, ubuntu_v2_slices and the data sets of the DSE suite. `bench serve`
 # needs wrk.
 bench: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[compare]'
-	$(BIN)/turnwise bench import
 	$(BIN)/turnwise bench train
 	$(BIN)/turnwise bench encode
-	$(BIN)/turnwise bench evaluate
-	$(BIN)/turnwise bench rerank
-	$(BIN)/turnwise bench startup
 	$(BIN)/turnwise bench serve
+	$(BIN)/python benchmarks/importing.py "$$TURNWISE_DATA"
+	$(BIN)/python benchmarks/evaluating.py "$$TURNWISE_DATA"
+	$(BIN)/python benchmarks/reranking.py --data "$$TURNWISE_DATA"
+	$(BIN)/python benchmarks/starting.py
 
 # The wheels of turnwise and its two packages of weights, with the versions of all dependencies that they are tested with.
 wheels: setup

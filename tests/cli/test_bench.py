@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.evaluating import evaluate_benchmark
+from benchmarks.reranking import rerank_benchmark
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from typer.testing import CliRunner
 
 from turnwise.cli import app
 from turnwise.cli.benchmarks import encoding, training
 from turnwise.cli.benchmarks.encoding import encode_benchmark
-from turnwise.cli.benchmarks.evaluating import evaluate_benchmark
-from turnwise.cli.benchmarks.reranking import rerank_benchmark
 from turnwise.core.errors import TurnwiseError
 from turnwise.models.backbone.onnx_graph import OnnxGraph
 from turnwise.models.encoder import Encoder
@@ -106,12 +106,8 @@ def test_rerank_uses_ubuntu_if_available(tiny_folder: Callable[[str], Path], tmp
     row = ["where is it __eou__ __eot__ in the north __eou__ __eot__", *(f"answer {number}" for number in range(10))]
     for name in ("valid500.csv", "test500.csv"):
         (folder / name).write_text(f"{','.join(header)}\n{','.join(row)}\n")
-    command = ["bench", "rerank", "--data", str(tmp_path), "--model", str(tiny_folder("bert")), "--repeats", "1"]
-    text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
-    assert text.startswith("Re-ranking ubuntu_v2_slice")
-    printed = re.findall(r"^(.+?) {2,}[\d.e-]+(?: candidates/s)? *$", text, re.MULTILINE)
-    sides = ["sentence-transformers", "turnwise", "ratio"]
-    assert printed == [*sides, *(f"{side}, one call per context" for side in sides), "largest difference of a score"]
+    result = rerank_benchmark(tmp_path, 1, 1, str(tiny_folder("bert")))
+    assert (result["dataset"], result["contexts"], result["candidates"]) == ("ubuntu_v2_slice", 1, 10)
 
 
 @pytest.mark.full

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from benchmarks import starting
 from typer.testing import CliRunner
 
 from turnwise.cli import app
@@ -37,15 +38,17 @@ def test_both_sides_get_the_same_load_and_give_the_same_vectors(tiny_folder: Cal
 
 
 @pytest.mark.full
-def test_startup_is_measured_until_the_first_answer(tiny_folder: Callable[[str], Path]) -> None:
+def test_startup_is_measured_until_the_first_answer(
+    tiny_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = str(tiny_folder("bert"))
-    command = ["bench", "startup", "--model", folder, "--also", folder, "--repeats", "1", "--json"]
-    result = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
-    peer, *ours = result["servers"]
-    assert [each["server"] for each in ours] == [TURNWISE, f"{TURNWISE} {Path(folder).name}"]
-    for each in ours:
-        assert each["ratio"] == pytest.approx(peer["seconds"] / each["seconds"])
-        assert 0 < each["seconds"] < 100
+    starting.main(folder, [folder], repeats=1)
+    result = json.loads(capsys.readouterr().out)
+    peer, *ours = result["seconds"]
+    assert ours == [TURNWISE, f"{TURNWISE} {Path(folder).name}"]
+    for name in ours:
+        assert result["ratios"][name] == pytest.approx(result["seconds"][peer] / result["seconds"][name])
+        assert 0 < result["seconds"][name] < 100
 
 
 def test_missing_wrk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

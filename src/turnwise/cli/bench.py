@@ -1,15 +1,13 @@
 """`turnwise bench`: speed compared with peers."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from typer import Option
 
 from turnwise.cli.help import command_group
-from turnwise.cli.options import AsJson, Data, Datasets, Model, Overrides
+from turnwise.cli.options import AsJson, Model, Overrides
 from turnwise.cli.output import facts, show
 
 bench_app = command_group("Measure speed relative to other libraries.")
@@ -18,42 +16,6 @@ Repeats = Annotated[int, Option(help="Number of rounds; the best one is reported
 SchemaGuided = Annotated[
     Path | None, Option("--data", envvar="TURNWISE_DATA", help="Folder with schema_guided_dialogue.")
 ]
-AlsoServed = Annotated[
-    list[str] | None,
-    Option(metavar="MODEL", help="Another model to serve, such as an export; repeatable."),
-]
-
-
-@bench_app.command("import")
-def bench_import(data: SchemaGuided = None, repeats: Repeats = 3, as_json: AsJson = False) -> None:
-    """Import Schema-Guided, compared with `json.load`."""
-    from turnwise.cli.benchmarks.common import best_times, schema_guided_folder
-    from turnwise.corpus.importing.pipeline import import_corpus
-    from turnwise.version import describe_environment
-
-    folder = schema_guided_folder(data)
-
-    def parse() -> None:
-        for path in folder.rglob("dialogues_*.json"):
-            json.loads(path.read_text(encoding="utf-8"))
-
-    with TemporaryDirectory() as temporary:
-        store = Path(temporary) / "store"
-        functions = {"parse": parse, "import": lambda: import_corpus(folder.name, folder, store)}
-        best = best_times(functions, repeats)
-    result = {
-        "json_load_seconds": best["parse"],
-        "import_seconds": best["import"],
-        "ratio": best["import"] / best["parse"],
-        "repeats": repeats,
-        "environment": describe_environment(),
-    }
-    rows = [
-        ("json.load alone", f"{result['json_load_seconds']:.2f} s"),
-        ("turnwise corpus import", f"{result['import_seconds']:.2f} s"),
-        ("ratio", f"{result['ratio']:.2f}"),
-    ]
-    show(result, facts("Importing Schema-Guided", rows), as_json=as_json)
 
 
 @bench_app.command("train")
@@ -124,53 +86,13 @@ def bench_encode(
     show(result, facts(title, rows), as_json=as_json)
 
 
-@bench_app.command("evaluate")
-def bench_evaluate(data: Data, model: Model = "minilm", dataset: Datasets = None, as_json: AsJson = False) -> None:
-    """Evaluate, compared with encoding the same texts once.
-
-    Runs the DSE suite without fine-tuning; sentence-transformers encodes its texts once.
-    """
-    from turnwise.cli.benchmarks.evaluating import evaluate_benchmark
-
-    result = evaluate_benchmark(data, model, dataset or ())
-    rows = [
-        ("distinct texts", f"{result['texts']:,}"),
-        ("sentence-transformers, encoding alone", f"{result['sentence_transformers_seconds']:.2f} s"),
-        ("turnwise evaluate --suite dse", f"{result['evaluate_seconds']:.2f} s"),
-        ("of which encoding", f"{result['encoding_seconds']:.2f} s"),
-        ("ratio", f"{result['ratio']:.2f}"),
-    ]
-    show(result, facts("Evaluating", rows), as_json=as_json)
-
-
-@bench_app.command("rerank")
-def bench_rerank(
-    data: Annotated[Path | None, Option(envvar="TURNWISE_DATA", help="Folder with ubuntu_v2_slices, if any.")] = None,
-    contexts: Annotated[int, Option(help="Contexts, with ten candidates each.", min=1)] = 20,
-    repeats: Repeats = 3,
-    model: Model = "minilm",
-    as_json: AsJson = False,
-) -> None:
-    """Score candidates, compared with a CrossEncoder.
-
-    It is sentence-transformers' class, with the same weights.
-    """
-    from turnwise.cli.benchmarks.reranking import rerank_benchmark
-
-    result = rerank_benchmark(data, contexts, repeats, model)
-    rows = _rows(result, "candidates", "", "_", "ratio")
-    rows += _rows(result, "candidates", ", one call per context", "_by_context_", "ratio_by_context")
-    rows.append(("largest difference of a score", f"{result['max_difference']:.1e}"))
-    show(result, facts(f"Re-ranking {result['dataset']}", rows), as_json=as_json)
-
-
 @bench_app.command("serve")
 def bench_serve(
     model: Model = "minilm",
     clients: Annotated[list[int] | None, Option(metavar="INT", help="Clients; by default 1, 8 and 64.", min=1)] = None,
     seconds: Annotated[int, Option(help="Duration of each measurement.", min=1)] = 10,
     repeats: Repeats = 3,
-    also: AlsoServed = None,
+    also: Annotated[list[str] | None, Option(metavar="MODEL", help="Also serve this model; repeatable.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure the service under load, compared with a plain handler.
@@ -189,21 +111,3 @@ def bench_serve(
     rows += [(f"ratio, {count} clients", f"{ratio:.2f}") for count, ratio in result["ratios"].items()]
     rows.append(("largest difference of a number", f"{result['max_difference']:.1e}"))
     show(result, facts("Serving", rows), as_json=as_json)
-
-
-@bench_app.command("startup")
-def bench_startup(
-    model: Model = "minilm",
-    repeats: Repeats = 3,
-    also: AlsoServed = None,
-    as_json: AsJson = False,
-) -> None:
-    """Measure the start of the service, compared with a plain handler.
-
-    The time ends with the first response. The handler is a FastAPI function that calls sentence-transformers.
-    """
-    from turnwise.cli.benchmarks.serving import startup_benchmark
-
-    result = startup_benchmark(model, repeats, also or ())
-    rows = [(each["server"], f"{each['seconds']:.2f} s, ratio {each['ratio']:.2f}") for each in result["servers"]]
-    show(result, facts("Starting", rows), as_json=as_json)

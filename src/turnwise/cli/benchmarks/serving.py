@@ -1,4 +1,4 @@
-"""The service under load (driven by wrk) and its start, compared with a FastAPI handler for sentence-transformers."""
+"""The service under load (driven by wrk), compared with a FastAPI handler for sentence-transformers."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from turnwise.cli.benchmarks.common import PEER, require_peer
+from turnwise.cli.benchmarks.common import require_peer
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.source import locate_model
@@ -69,26 +69,6 @@ def serve_benchmark(
         "texts": len(texts),
         "tokens_per_text": usage["prompt_tokens"] / len(compared),
         "seconds": seconds,
-        "repeats": repeats,
-        "model": model,
-        "environment": describe_environment("sentence-transformers", "torch", "fastapi", "uvicorn"),
-    }
-
-
-def startup_benchmark(model: str, repeats: int, also: Sequence[str]) -> dict[str, Any]:
-    """Measure the time from the start of a process to its first response; the shortest of several rounds counts."""
-    require_peer()
-    servers = {PEER: peer_command(model, "sync"), **serve_commands(model, also)}
-    seconds: dict[str, list[float]] = {name: [] for name in servers}
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(repeats):
-            for name, command in servers.items():
-                start = time.perf_counter()
-                with running_server(command, Path(folder) / "log"):
-                    seconds[name].append(time.perf_counter() - start)
-    best = {name: min(each) for name, each in seconds.items()}
-    return {
-        "servers": [{"server": name, "seconds": each, "ratio": best[PEER] / each} for name, each in best.items()],
         "repeats": repeats,
         "model": model,
         "environment": describe_environment("sentence-transformers", "torch", "fastapi", "uvicorn"),

@@ -1,5 +1,9 @@
-"""Evaluation speed compared with encoding the same inputs with sentence-transformers."""
+"""Speed of evaluating the DSE suite, compared with encoding the same inputs once with sentence-transformers.
 
+`python benchmarks/evaluating.py DATA [--model minilm] [--dataset NAME]`
+"""
+
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import typer
 
 from turnwise import evaluate
 from turnwise.cli.benchmarks.common import require_peer, time_call
@@ -65,3 +70,12 @@ class _RecordingEncoder:
         vectors = self._encoder.encode(inputs, normalise=normalise, max_length=max_length)
         self.seconds += time.perf_counter() - start
         return vectors
+
+
+def main(data: Path, model: str = "minilm", dataset: list[str] | None = None) -> None:
+    """Print the result; `data` holds the data sets of the suite."""
+    typer.echo(json.dumps(evaluate_benchmark(data, model, dataset or ()), indent=2))
+
+
+if __name__ == "__main__":
+    typer.run(main)

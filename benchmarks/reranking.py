@@ -1,5 +1,9 @@
-"""Re-ranking speed compared with sentence-transformers' `CrossEncoder`."""
+"""Speed of re-ranking, compared with sentence-transformers' `CrossEncoder` with the same weights.
 
+`python benchmarks/reranking.py [--data DATA] [--contexts 20] [--model minilm]`
+"""
+
+import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+import typer
 
 from turnwise.cli.benchmarks.common import PEER, best_times, require_peer
 from turnwise.corpus.synthetic.sample import RESPONSE_DIALOGUES, sample_dialogues
@@ -79,3 +84,12 @@ def _read_requests(data: Path | None, contexts: int) -> tuple[str, list[tuple[tu
         ]
         name, examples = "sample", candidates_from_store(dialogues, "sample").test
     return name, [(example.context, example.responses) for example in examples[:contexts]]
+
+
+def main(data: Path | None = None, contexts: int = 20, repeats: int = 3, model: str = "minilm") -> None:
+    """Print the result; `data` holds ubuntu_v2_slices, otherwise the sample corpus is used."""
+    typer.echo(json.dumps(rerank_benchmark(data, contexts, repeats, model), indent=2))
+
+
+if __name__ == "__main__":
+    typer.run(main)
