@@ -127,7 +127,7 @@ def test_every_tier_encodes_the_same_texts(
         name = "torch"
         if isinstance(self, ExportedEncoder):
             openvino = isinstance(self.model, OnnxGraph) and self.model.runtime == "openvino"
-            name = self.folder.name + "-openvino" * openvino
+            name = Path(self.name).name + "-openvino" * openvino
         ours.setdefault(name, []).append(list(inputs))
         vectors[name] = encode(self, inputs)
         return vectors[name]

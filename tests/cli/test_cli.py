@@ -144,7 +144,7 @@ def test_the_sample_is_the_same_bytes_for_the_same_seed(sample: Path, tmp_path: 
         (["corpus", "fetch", "table"], 2, "nothing to fetch"),
         (["corpus", "fetch", "frames", "--accept-licence"], 1, "cannot be downloaded automatically"),
         (["corpus", "fetch", "multiwoz"], 1, "--accept-licence"),
-        (["bench", "import", "--data", "nowhere"], 1, "does not exist"),
+        (["bench", "encode", "--data", "nowhere"], 1, "does not exist"),
     ],
 )
 def test_errors_are_one_line_that_says_what_to_do(
