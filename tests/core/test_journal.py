@@ -76,7 +76,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 def test_a_line_that_is_not_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "changes.jsonl").write_text('{"a": 1}\nnonsense\n{"b": 2}\n')
-    with pytest.raises(ProjectError, match="line 2 is not JSON"):
+    with pytest.raises(ProjectError, match="line 2 is not a JSON object"):
         Journal(tmp_path / "changes.jsonl")
 
 

@@ -17,15 +17,15 @@ import pytest
 
 from tests.helpers import ROOT
 
-_NAMESPACES = ("unshare", "--user", "--map-root-user", "--net", "--mount")
+NAMESPACES = ("unshare", "--user", "--map-root-user", "--net", "--mount")
 
 
 def run_isolated(home: Path, *command: object) -> dict[str, Any]:
     """Run a command in namespaces with their own resolver and an empty home folder; skip where that is not allowed."""
-    if subprocess.run([*_NAMESPACES, "true"], capture_output=True).returncode:
+    if subprocess.run([*NAMESPACES, "true"], capture_output=True).returncode:
         pytest.skip("this system does not let users create network namespaces")
     home.mkdir()
-    words = [*_NAMESPACES, sys.executable, "-m", "tests.helpers.isolated", home, *command]
+    words = [*NAMESPACES, sys.executable, "-m", "tests.helpers.isolated", home, *command]
     completed = subprocess.run(list(map(str, words)), cwd=ROOT, capture_output=True, text=True)
     assert completed.returncode == 0, completed.stderr
     result: dict[str, Any] = json.loads(completed.stdout.splitlines()[-1])

@@ -23,7 +23,7 @@ from turnwise.assist.map.utterance_map import JOURNAL, UtteranceMap
 from turnwise.assist.responses.responder import Responder, read_canned_answers
 from turnwise.core.dialogue import SYSTEM, USER
 from turnwise.core.errors import ProjectError
-from turnwise.core.files import read_json, replacing, write_atomic
+from turnwise.core.files import explaining_damage, read_json, replacing, write_atomic
 from turnwise.core.journal import Journal
 from turnwise.core.progress import Progress, silent
 from turnwise.core.project import Part, Project
@@ -202,5 +202,6 @@ class ProjectBuilder:
 
 def _read_built(project: Project) -> dict[str, dict[str, str]]:
     path = project.part("store").with_name(_BUILT)
-    built: dict[str, dict[str, str]] = read_json(path) if path.exists() else {}
-    return built
+    with explaining_damage(path, ProjectError, "remove this file, and `turnwise start` builds everything again"):
+        built: dict[str, dict[str, str]] = read_json(path) if path.exists() else {}
+        return {part: {name: version[name] for name in ("store", "encoder")} for part, version in built.items()}

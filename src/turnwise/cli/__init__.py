@@ -3,6 +3,7 @@
 Exit codes: 0 success; 1 the input cannot be used, and the message says why; 2 wrong usage; 130 interrupted.
 """
 
+import errno
 import sys
 from typing import Annotated
 
@@ -65,6 +66,9 @@ def main() -> None:
         _print_error(str(error))
         sys.exit(error.exit_status)
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            _print_error(f"the disk is full ({error}): free some space, and run the same command again")
+            sys.exit(1)
         if error.filename is None:  # not about a file
             raise
         _print_error(f"{error.filename}: {error.strerror}")

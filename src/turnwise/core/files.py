@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shutil
 import stat
 import threading
@@ -16,6 +17,8 @@ from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar
+
+from turnwise.core.errors import TurnwiseError
 
 Item = TypeVar("Item")
 
@@ -99,19 +102,24 @@ def reset_permissions(path: Path) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
-    """Write NumPy arrays or torch tensors, which must be contiguous, as safetensors."""
+    """Write NumPy arrays or torch tensors, which must be contiguous, as safetensors, completely or not at all."""
     import numpy as np  # here, so that commands that write no tensors start quickly
+    from safetensors import SafetensorError
 
     values, header = dict(tensors), None if metadata is None else dict(metadata)
     if all(isinstance(value, np.ndarray) for value in values.values()):
-        import safetensors.numpy
-
-        safetensors.numpy.save_file(values, path, header)
+        from safetensors import numpy as library
     else:
-        import safetensors.torch
-
-        safetensors.torch.save_file(values, path, header)
-    reset_permissions(path)
+        from safetensors import torch as library  # type: ignore[no-redef]
+    with replacing(path) as part:
+        try:
+            library.save_file(values, part, header)
+        except SafetensorError as error:  # which hides the errors of the operating system
+            number = re.search(r"os error (\d+)", str(error))
+            if number is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+        reset_permissions(part)
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -149,6 +157,26 @@ def spool(items: Iterable[Item]) -> Iterator[Item]:
                     return
 
     return replay()
+
+
+@contextmanager
+def explaining_damage(path: Path, error: type[TurnwiseError], advice: str) -> Iterator[None]:
+    """Raise whatever the contents of a damaged file cause inside as an `error` that names the file and gives advice."""
+    try:
+        yield
+    except TurnwiseError:
+        raise
+    except FileNotFoundError as reason:
+        raise error(f"{reason.filename or path} is missing: {advice}") from reason
+    except Exception as reason:
+        raise error(f"{path} is damaged ({type(reason).__name__}: {reason}): {advice}") from reason
+
+
+def check_digests(folder: Path, digests: Mapping[str, str]) -> None:
+    """Raise a ValueError if a file of a folder has another SHA-256 than the one that was recorded."""
+    for name, digest in digests.items():
+        if sha256(folder / name) != digest:
+            raise ValueError(f"the contents of {name} are not those that were written")
 
 
 def read_json(path: Path) -> Any:

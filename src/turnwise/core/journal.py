@@ -98,7 +98,7 @@ def _parse_entries(lines: bytes, path: Path) -> list[dict[str, Any]]:
     entries = []
     for number, line in enumerate(lines.splitlines(), 1):
         try:
-            entries.append(json.loads(line))
-        except ValueError as error:
-            raise ProjectError(f"{path}, line {number} is not JSON ({error}): repair or remove that line") from error
+            entries.append(dict(json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise ProjectError(f"{path}, line {number} is not a JSON object: repair or remove that line") from error
     return entries

@@ -119,7 +119,7 @@ class Project:
         except FileNotFoundError:
             raise ProjectError(f"{folder} is not a project: it has no {DESCRIPTION}") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ProjectError(f"{path} cannot be read: {error}") from None
+            raise ProjectError(f"{path} cannot be read, repair it: {error}") from None
         if not isinstance(values, dict):
             raise ProjectError(f"{path} must consist of lines `key: value`")
         from turnwise.core.validation import InvalidKeyError, check_keys, validate

@@ -14,19 +14,20 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
+import numpy.typing as npt
 from safetensors.numpy import load_file, save
 
 from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_vectors
 from turnwise.assist.intents.heads import HeadSelection, LogisticHead
 from turnwise.assist.intents.model import Calibration, IntentModel, IntentSettings
 from turnwise.core.errors import IntentError
-from turnwise.core.files import read_json, replacing, sync_to_disk, write_atomic
+from turnwise.core.files import explaining_damage, read_json, replacing, sync_to_disk, write_atomic
 from turnwise.core.model_names import is_packaged
 from turnwise.core.types import SupportsEncode
 from turnwise.models.identity import EncoderId, EncoderIdentity
@@ -80,8 +81,7 @@ def write_classifier(stored: StoredClassifier, encoder: SupportsEncode, folder: 
     if model.logistic is not None:
         tensors |= {"weights": model.logistic.weights, "bias": model.logistic.bias}
     tensors = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
-    digest = hashlib.sha256(b"".join(values.tobytes() for values in tensors.values())).hexdigest()[:16]
-    vector_file = folder / f"vectors-{digest}.safetensors"
+    vector_file = folder / _vector_file_name(tensors)
     with replacing(vector_file, durable=True) as part:
         part.write_bytes(save(tensors))
     encoder_id = EncoderId.of(encoder, stored.max_length)
@@ -108,8 +108,10 @@ def write_classifier(stored: StoredClassifier, encoder: SupportsEncode, folder: 
 def load_stored(folder: Path) -> tuple[StoredClassifier, EncoderIdentity]:
     """Read a classifier, and the identity of its encoder; raise IntentError if there is none or it is damaged."""
     description = _read_description(folder)
-    try:
+    with _explaining_damage(folder):
         tensors = load_file(folder / description["vectors"])
+        if _vector_file_name(tensors) != description["vectors"]:
+            raise ValueError(f"the contents of {description['vectors']} are not those that were written")
         pairs = tuple((example["text"], example["intent"]) for example in description["examples"])
         examples = IntentExamples(pairs, validate_vectors(tensors["vectors"], len(pairs)))
         settings = IntentSettings(**{field.name: description[field.name] for field in fields(IntentSettings)})
@@ -122,18 +124,14 @@ def load_stored(folder: Path) -> tuple[StoredClassifier, EncoderIdentity]:
         selection = None if selection is None else HeadSelection(**selection)
         stored = StoredClassifier(stored_encoder(folder)[0], max_length, description["tuning"], selection, model)
         encoder_id = EncoderId.from_json(description.get("encoder_id"))
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise _damaged(folder, error) from error
     identity = EncoderIdentity.from_stored([text for text, _ in pairs], examples.vectors, max_length, encoder_id)
     return stored, identity
 
 
 def load_pairs(folder: Path) -> list[IntentPair]:
     """Read only the examples of a classifier; raise IntentError as `load_stored` does."""
-    try:
+    with _explaining_damage(folder):
         return [(example["text"], example["intent"]) for example in _read_description(folder)["examples"]]
-    except (KeyError, TypeError) as error:
-        raise _damaged(folder, error) from error
 
 
 def _read_description(folder: Path) -> Any:
@@ -141,11 +139,15 @@ def _read_description(folder: Path) -> Any:
         raise IntentError(
             f"{folder} holds no intent classifier (no {_DESCRIPTION}): create one with `turnwise intents fit`"
         )
-    try:
+    with _explaining_damage(folder):
         return read_json(folder / _DESCRIPTION)
-    except (OSError, ValueError) as error:
-        raise _damaged(folder, error) from error
 
 
-def _damaged(folder: Path, error: Exception) -> IntentError:
-    return IntentError(f"{folder} is damaged ({type(error).__name__}: {error}): fit the classifier again")
+def _explaining_damage(folder: Path) -> AbstractContextManager[None]:
+    return explaining_damage(folder, IntentError, "fit the classifier again, or use an earlier one")
+
+
+def _vector_file_name(tensors: Mapping[str, npt.NDArray[np.generic]]) -> str:
+    """Return the name of the file with tensors, which has a digest of them."""
+    contents = b"".join(tensors[name].tobytes() for name in ("vectors", "weights", "bias") if name in tensors)
+    return f"vectors-{hashlib.sha256(contents).hexdigest()[:16]}.safetensors"

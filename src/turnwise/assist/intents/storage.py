@@ -21,7 +21,7 @@ from turnwise.assist.intents.examples import IntentPair, check_any_left, example
 from turnwise.assist.intents.heads import check_logistic
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
-from turnwise.core.files import read_json, replacing, write_atomic
+from turnwise.core.files import explaining_damage, read_json, replacing, write_atomic
 from turnwise.core.journal import Journal, read_entries
 from turnwise.core.project import Project
 from turnwise.core.types import SupportsEncode
@@ -188,7 +188,8 @@ def read_examples(folder: Path) -> list[IntentPair]:
 def read_added(folder: Path) -> list[IntentPair]:
     """Return the examples that were added to a classifier after it was fitted, and not removed since."""
     path, journal = folder / _ADDED, folder / _JOURNAL
-    added = [(text, intent) for text, intent in read_json(path)] if path.exists() else []
+    with explaining_damage(path, IntentError, "remove this file; the examples that it lists are still known"):
+        added = [(text, intent) for text, intent in read_json(path)] if path.exists() else []
     return list(_merge(added, _last_changes(read_entries(journal), journal)).values())
 
 
@@ -282,9 +283,12 @@ def _apply_changes(classifier: IntentClassifier, changes: _LastChanges) -> None:
 def _last_changes(entries: Sequence[Mapping[str, Any]], path: Path) -> _LastChanges:
     """Return the last change of each example in entries of the journal."""
     last: _LastChanges = {}
-    for entry in entries:
-        if not entry or not set(entry) <= {"add", "remove"}:
-            raise IntentError(f"{path} contains an entry that neither adds nor removes ({entry}): remove that line")
-        for action, pairs in entry.items():
-            last |= {example_key((text, intent)): ((text, intent), action == "add") for text, intent in pairs}
+    for number, entry in enumerate(entries, 1):
+        try:
+            if not entry or not set(entry) <= {"add", "remove"}:
+                raise ValueError(f"{entry} neither adds nor removes")
+            for action, pairs in entry.items():
+                last |= {example_key((text, intent)): ((text, intent), action == "add") for text, intent in pairs}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise IntentError(f"{path}, line {number} is no change of examples ({error}): remove that line") from error
     return last

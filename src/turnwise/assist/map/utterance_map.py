@@ -5,7 +5,7 @@ The folder of a map contains `map.json` (settings and clusters), `utterances.par
 """
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,15 @@ from turnwise.assist.map.reduction import DimensionReduction, MapSettings, Metho
 from turnwise.assist.search.neighbours import Neighbours, nearest_neighbours
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import MapError
-from turnwise.core.files import read_json, sync_to_disk, write_atomic, write_tensors
+from turnwise.core.files import (
+    check_digests,
+    explaining_damage,
+    read_json,
+    sha256,
+    sync_to_disk,
+    write_atomic,
+    write_tensors,
+)
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode, Vectors
@@ -115,6 +123,7 @@ class UtteranceMap:
             sync_to_disk(folder / name)
         description = {
             "format": FORMAT,
+            "files": {name: sha256(folder / name) for name in (UTTERANCES, VECTORS)},
             "turnwise": __version__,
             "model": self.model,
             "encoder": None if self.encoder is None else asdict(self.encoder),
@@ -133,13 +142,18 @@ class UtteranceMap:
         folder = Path(folder)
         if not (folder / DESCRIPTION).is_file():
             raise MapError(f"{folder} is not a map: create one with `turnwise map STORE --out {folder}`")
-        description = read_json(folder / DESCRIPTION)
+        with explaining_damage(folder, MapError, "restore it from a backup, or map the store into another folder"):
+            return cls._read(folder, read_json(folder / DESCRIPTION))
+
+    @classmethod
+    def _read(cls, folder: Path, description: Mapping[str, Any]) -> "UtteranceMap":
         if description.get("format") != FORMAT:
             raise MapError(
                 f"{folder} has map format {description.get('format')}, this version reads {FORMAT}: create it again"
             )
         import pyarrow.parquet as pq
 
+        check_digests(folder, description.get("files", {}))  # earlier versions recorded none
         table = pq.read_table(folder / UTTERANCES)
         comparison = description["since"]
         return cls(

@@ -30,7 +30,7 @@ from turnwise.assist.search.schema import (
     vector_array,
 )
 from turnwise.core.errors import SearchError
-from turnwise.core.files import sync_to_disk
+from turnwise.core.files import check_digests, explaining_damage, read_json, sha256, sync_to_disk, write_atomic
 from turnwise.core.imports import defer_package, explain_missing_packages, without_garbage_collection
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors
@@ -71,6 +71,9 @@ _SAMPLE_RATE, _ITERATIONS = 64, 20
 
 #: The index's name, and the metadata of the vector column that has its measurements.
 _INDEX, _METADATA = "vector_idx", b"turnwise"
+
+#: The SHA-256 of the data files of a local table, to find damaged ones.
+_DIGESTS = "digests.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ class VectorTable:
         schema = make_schema(size, columns, settings or {}, encoder)
         table = _open_table(str(uri), name, storage, schema)
         check_schema(table.schema, schema, f"{uri}, table {name}", rebuild)
+        _check_files(local_folder(f"{uri}/{name}.lance"), rebuild)
         return cls(str(uri), name, table)
 
     @classmethod
@@ -188,6 +192,8 @@ class VectorTable:
                         changed = True
             if changed:
                 sync_to_disk(Path(parent))
+        if self._folder is not None:
+            _record_digests(self._folder)
 
     def _make_rows(self, keys: Sequence[str], vectors: Vectors, columns: Mapping[str, Sequence[Any]]) -> "pa.Table":
         import pyarrow as pa
@@ -346,6 +352,28 @@ def _connect(uri: str, storage: Mapping[str, str] | None) -> Any:
     with explain_missing_packages(), without_garbage_collection():
         import lancedb
     return lancedb.connect(uri, read_consistency_interval=_CONSISTENCY, storage_options=dict(storage or {}) or None)
+
+
+def _record_digests(folder: Path) -> None:
+    """Record the SHA-256 of the data files of a table, which never change, unless it is recorded already."""
+    path = folder / _DIGESTS
+    known = read_json(path) if path.exists() else {}
+    digests = {}
+    for file in folder.glob("data/*.lance"):
+        with suppress(FileNotFoundError):  # compacted by another process
+            digests[file.name] = known.get(file.name) or sha256(file)
+    write_atomic(path, json.dumps(digests))
+
+
+def _check_files(folder: Path | None, rebuild: str) -> None:
+    """Raise a SearchError if a data file of a local table is not as it was written."""
+    if folder is None or not (folder / _DIGESTS).exists():
+        return
+    advice = "remove the folder of the table and index again" + (f": `{rebuild}`" if rebuild else "")
+    with explaining_damage(folder, SearchError, advice):
+        for name, digest in read_json(folder / _DIGESTS).items():
+            with suppress(FileNotFoundError):  # compacted since
+                check_digests(folder / "data", {name: digest})
 
 
 @contextmanager

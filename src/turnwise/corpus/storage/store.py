@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError, did_you_mean
-from turnwise.core.files import read_json
+from turnwise.core.files import explaining_damage, read_json
 from turnwise.corpus.storage.rows import dialogues_from_batch
 
 FORMAT = 1
@@ -36,11 +36,9 @@ class Store:
         path = self.folder / MANIFEST
         if not is_store(self.folder):
             raise CorpusError(f"{folder} is not a store: it has no {MANIFEST} (make one: turnwise corpus import …)")
-        try:
+        with explaining_damage(path, CorpusError, "import the corpus again into another folder"):
             self.manifest: dict[str, Any] = read_json(path)
             self.manifest["format"], self.manifest["generation"], self.manifest["files"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorpusError(f"{path} is damaged ({error!r}): import the corpus again into another folder") from None
         if self.manifest["format"] != FORMAT:
             raise CorpusError(
                 f"{self.folder} has store format {self.manifest['format']}, this turnwise reads format {FORMAT}:"
@@ -75,15 +73,13 @@ class Store:
         """Yield the rows as Arrow record batches, with all columns or some: for counting without creating objects."""
         for file in self.manifest["files"]:
             path = self.folder / file["name"]
-            try:
+            with (
+                explaining_damage(path, CorpusError, "import the corpus again into another folder"),
                 # pre_buffer would keep all row groups in memory until the file is closed
-                with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as parquet:
-                    for group in range(parquet.num_row_groups):
-                        yield from parquet.read_row_group(group, columns=columns).to_batches()
-            except FileNotFoundError:
-                raise CorpusError(f"{path} is missing, though the manifest lists it: import the corpus again") from None
-            except pa.ArrowInvalid as error:
-                raise CorpusError(f"{path} is damaged ({error}): import the corpus again") from None
+                pq.ParquetFile(path, memory_map=True, pre_buffer=False, page_checksum_verification=True) as parquet,
+            ):
+                for group in range(parquet.num_row_groups):
+                    yield from parquet.read_row_group(group, columns=columns).to_batches()
 
 
 def require_speakers(stores: Sequence[Store], speakers: Sequence[str]) -> None:

@@ -67,7 +67,9 @@ class StoreWriter:
             return
         path = self._folder / f"{_WRITING}{self._groups // FILE_GROUPS:05d}.parquet"
         if self._writer is None:
-            self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1)
+            self._writer = pq.ParquetWriter(
+                path, SCHEMA, compression="zstd", compression_level=1, write_page_checksum=True
+            )
         self._writer.write_table(self._group.table())
         self._parts[path] = self._parts.get(path, 0) + len(self._group.ids)
         self._group = RowGroupBuilder()
