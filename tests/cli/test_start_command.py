@@ -70,6 +70,20 @@ def test_the_project_holds_the_log_and_everything_made_of_it(built: Path, dialog
     assert {"map", "responses", "conversations"} <= {path.name for path in _part(built, "store").parent.iterdir()}
 
 
+def test_conversations_are_divided_for_training_and_stay_in_their_split(
+    project: Path, tmp_path: Path, run_turnwise: Run
+) -> None:
+    before = {each.id: each.split for each in Store(_part(project, "store"))}
+    run_turnwise("start", write_chats(tmp_path / "chats.jsonl", list(sample_dialogues(80, 1))), "--no-serve")
+    after = {each.id: each.split for each in Store(_part(project, "store"))}
+    assert before.items() <= after.items() and set(after.values()) == {"train", "valid", "test"}
+    settings = [f"--set={each}" for each in ("steps=2", "batch_size=4", "max_length=16")]
+    _, error = run_turnwise("train", "dse", "--out", "model", "--probe", _part(project, "store"), *settings)
+    assert "training on the split 'train'" in error
+    metrics = [json.loads(line) for line in Path("model/metrics.jsonl").read_text().splitlines()]
+    assert any(name.startswith("probe.responses") for line in metrics for name in line)
+
+
 def test_a_newer_log_adds_what_is_new_and_keeps_labels(
     project: Path, tmp_path: Path, dialogues: list[Dialogue], run_turnwise: Run
 ) -> None:

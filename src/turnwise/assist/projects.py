@@ -29,13 +29,16 @@ from turnwise.core.progress import Progress, silent
 from turnwise.core.project import Part, Project
 from turnwise.corpus.hygiene.masking import Masking
 from turnwise.corpus.importing.merging import MergePlan, merge_stores, plan_merge
-from turnwise.corpus.importing.pipeline import import_corpus
+from turnwise.corpus.importing.pipeline import SplitPlan, import_corpus
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.store import Store, is_store
 from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.vector_cache import VectorCache
 
 _BUILT, _IMPORTING, _VECTORS = "built.json", ".importing", ".vectors"
+
+#: By the ids, so that a conversation stays in its split when the log grows.
+_SPLITS = SplitPlan((80, 10, 10), keep=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,16 @@ def add_log(
     target = folder if latest_store(project) is None else folder.with_name(_IMPORTING)
     shutil.rmtree(folder.with_name(_IMPORTING), ignore_errors=True)
     masking = masking_of(project)
-    newer = import_corpus(reader, path, target, steps=project.steps, masking=masking, progress=progress, **options)
+    newer = import_corpus(
+        reader,
+        path,
+        target,
+        steps=project.steps,
+        masking=masking,
+        split_plan=_SPLITS,
+        progress=progress,
+        **options,
+    )
     if target == folder:
         return LogAddition(newer.manifest, None)
     addition = LogAddition(newer.manifest, _merge(project, newer))

@@ -2,15 +2,20 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
 from typer.core import TyperArgument, TyperCommand
 
+import turnwise
+from turnwise.cli.output import message
 from turnwise.core import registry
 from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.project import Part, Project
+
+if TYPE_CHECKING:
+    from turnwise.corpus.storage.corpus import Corpus
 
 
 def out_file(*suffixes: str, help: str) -> object:
@@ -56,7 +61,14 @@ Splits = Annotated[
 Speakers = Annotated[
     list[str] | None, Option("--speaker", metavar="SPEAKER", help="Only turns of this speaker; repeatable.")
 ]
-TrainingCorpora = Annotated[list[Path], Option("--corpus", metavar="STORE", help="Store to train on; repeatable.")]
+TrainingCorpora = Annotated[
+    list[Path] | None,
+    Option("--corpus", metavar="STORE", help="Store to train on, by default the project's; repeatable."),
+]
+TrainingSplits = Annotated[
+    list[str] | None,
+    Option("--split", metavar="SPLIT", help="Train on this split, by default train if there is one; repeatable."),
+]
 Overrides = Annotated[
     list[str] | None, Option("--set", metavar="KEY=VALUE", help="Override a key, as key=value; repeatable.")
 ]
@@ -139,6 +151,15 @@ def require_project(parameter: str) -> Project:
 def project_part(part: Part, parameter: str) -> Path:
     """Return the folder of the current project's part, for a parameter that was left out."""
     return require_project(parameter).part(part)
+
+
+def read_training_corpus(stores: list[Path] | None, splits: list[str] | None) -> "Corpus":
+    """Return what to train on: stores, or the current project's; unless splits are named, only 'train' of those."""
+    read = turnwise.read_corpus(*(stores or [project_part("store", "--corpus")]), splits=splits or None)
+    if splits is None and any("train" in store.splits() for store in read.stores):
+        message("training on the split 'train'; name splits with --split to use others")
+        return turnwise.read_corpus(*(store.folder for store in read.stores), splits=["train"])
+    return read
 
 
 def model_or_default(given: str | None) -> str:

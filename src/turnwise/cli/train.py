@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 def train_command(
     recipe: Annotated[str, Argument(help="Recipe name (see `turnwise recipes`) or YAML file.")],
-    corpus: options.TrainingCorpora,
     out: Annotated[Path, Option(help="Model folder to write.")],
     backbone: Annotated[str | None, Option(help="Starting point: minilm, a folder or a Hugging Face id.")] = None,
     settings: options.Overrides = None,
-    split: options.Splits = None,
+    corpus: options.TrainingCorpora = None,
+    split: options.TrainingSplits = None,
     probe: Annotated[Path | None, Option(help="Data sets or store to evaluate on during training.")] = None,
     resume: Annotated[bool, Option("--resume", help="Continue from the newest checkpoint in OUT.")] = False,
     tensorboard: Annotated[bool, Option("--tensorboard", help="Also write TensorBoard event files.")] = False,
@@ -46,7 +46,7 @@ def train_command(
     from turnwise.training.recipe_files import read_recipe_text
 
     read_recipe_text(recipe)  # a name that does not exist is refused before torch is imported
-    stores = turnwise.read_corpus(*corpus, splits=split or None)
+    stores = options.read_training_corpus(corpus, split)
     from turnwise.evaluation.probe import make_probe
     from turnwise.training.distributed import is_main_process
     from turnwise.training.metrics import read_metrics
@@ -125,7 +125,6 @@ def _list_sweeps(requested: bool) -> None:
 
 def sweep_command(
     recipe: Annotated[str, Argument(help="Sweep name (see --list) or file, or a recipe together with --grid.")],
-    corpus: options.TrainingCorpora,
     data: options.Data,
     out: Annotated[Path, Option(file_okay=False, help="Folder for models, results.json, table.md and report.html.")],
     grid: Annotated[
@@ -137,7 +136,8 @@ def sweep_command(
     suite: options.Suites = None,
     task: options.Tasks = None,
     dataset: options.Datasets = None,
-    split: options.Splits = None,
+    corpus: options.TrainingCorpora = None,
+    split: options.TrainingSplits = None,
     seeds: options.EvaluationSeeds = None,
     steps: options.EvaluationSteps = None,
     fine_tuning: options.FineTuning = False,
@@ -163,7 +163,7 @@ def sweep_command(
     suites = (suite or ()) if suite or task else None
     sweep = load_sweep(recipe, grid or (), settings or (), suites, variant or None)
     plan = EvaluationPlan(data, sweep.suites, tuple(task or ()), dataset or (), fine_tuning, Effort(seeds, steps))
-    read = turnwise.read_corpus(*corpus, splits=split or None)
+    read = options.read_training_corpus(corpus, split)
     try:
         with progress_bar() as progress:
             points = run_sweep(
@@ -248,9 +248,9 @@ def metric_lines(points: "Sequence[SweepPoint]", title: str) -> Block:
 
 
 def glove_command(
-    corpus: options.TrainingCorpora,
     out: Annotated[Path, Option(dir_okay=False, help="File of word vectors to write.")],
-    split: options.Splits = None,
+    corpus: options.TrainingCorpora = None,
+    split: options.TrainingSplits = None,
     dimensions: Annotated[int, Option(min=1, help="Dimensions of the word vectors.")] = 100,
     window: Annotated[int, Option(min=1, help="Maximum distance of two words in a turn.")] = 10,
     min_count: Annotated[int, Option(min=1, help="Ignore words that occur less often.")] = 5,
@@ -265,7 +265,7 @@ def glove_command(
     require("torch", "pyarrow", extra="train")
     from turnwise.papers.baselines.word_vectors import train_word_vectors
 
-    read = turnwise.read_corpus(*corpus, splits=split or None)
+    read = options.read_training_corpus(corpus, split)
     settings = {"size": dimensions, "window": window, "min_count": min_count, "epochs": epochs, "seed": seed}
     with progress_bar() as progress:
         result = train_word_vectors(read, out, **settings, progress=progress)

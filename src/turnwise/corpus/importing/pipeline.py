@@ -40,6 +40,7 @@ class SplitPlan:
     #: conversation: at random, by a hash of the id and the seed; time: the oldest conversations are training data.
     by: SplitBy = "conversation"
     seed: int = 0
+    keep: bool = False  # whether conversations that have a split in the source keep it
 
     @classmethod
     def parse(cls, text: str, by: SplitBy = "conversation", seed: int = 0) -> "SplitPlan":
@@ -52,8 +53,10 @@ class SplitPlan:
             raise CorpusError(f"--split {text}: the percentages must be at least 0 and add up to 100")
         return cls((train, valid, test), by, seed)
 
-    def split_of_id(self, conversation: str) -> str:
-        """Return the split of a conversation by its id; it does not depend on the other conversations."""
+    def split_of_id(self, conversation: str, own: str | None = None) -> str:
+        """Return the split of a conversation, which does not depend on the other conversations."""
+        if self.keep and own is not None:
+            return own
         digest = hashlib.blake2b(f"{self.seed}/{conversation}".encode(), digest_size=8).digest()
         return self._split_at(int.from_bytes(digest) / (1 << 64))
 

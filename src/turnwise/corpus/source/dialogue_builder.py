@@ -39,8 +39,8 @@ class ImportLog:
     on_rejection: Callable[[Rejection], None]  # called for everything that is rejected; may raise to stop
     mask: Callable[[str], str] = lambda text: text  # masks personal data in what is reported of rejected rows
     holes: HolePolicy = "keep"  # what becomes of the turns around one that cannot be read
-    #: Returns the split of the conversation with that id; None: the splits of the source.
-    assign_split: Callable[[str], str] | None = None
+    #: Returns the split of a conversation by its id and its split in the source; None: the splits of the source.
+    assign_split: Callable[[str, str | None], str] | None = None
     #: When dialogues began, in seconds since 1970, by id; None: not recorded.
     start_times: dict[str, float] | None = None
     counts: ReadCounts = field(default_factory=ReadCounts)
@@ -187,7 +187,7 @@ class DialogueBuilder:
 
     def _finish(self) -> list[Dialogue]:
         log = self._log
-        split = log.assign_split(self.conversation or self.id) if log.assign_split else self.split
+        split = log.assign_split(self.conversation or self.id, self.split) if log.assign_split else self.split
         dialogue = Dialogue(self.id, tuple(self.turns), self.source, split)
         parts = apply_hole_policy(dialogue, self._holes, log.holes)
         if not parts:
