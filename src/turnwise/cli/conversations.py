@@ -253,6 +253,48 @@ def suggest_command(
     show({"suggestions": [asdict(each) for each in suggestions]}, *blocks, as_json=as_json)
 
 
+@responses_app.command("test", cls=options.project_command("responses"))
+def test_command(
+    table: options.Table,
+    reranker: Annotated[str, Argument(help="Re-ranker: turnwise-reranker or a folder.")],
+    corpus: Annotated[Path | None, Option(help="Indexed store, by default the project's.")] = None,
+    model: options.OptionalModel = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Measure on held-out turns whether a re-ranker improves suggestions; a project uses it only if so.
+
+    For turns in the splits valid and test, it compares the first suggestion from the other conversations with the
+    actual answer, with and without the re-ranker.
+
+    Example: `turnwise responses test responses turnwise-reranker --corpus store`
+    """
+    require("torch", "pyarrow", "lancedb", extra="serve")
+    project = None if corpus is not None else options.require_project("--corpus")
+    store = corpus if project is None else project.part("store")
+    assert store is not None
+    read = turnwise.read_corpus(store)
+    _check_table(table, "responses")
+    from turnwise.assist.responses.reranking import measure_reranking
+
+    with progress_bar() as progress:
+        progress("loading the models", 0)
+        encoder = turnwise.Encoder.load(options.model_or_default(model))
+        responder = turnwise.Responder.open(table, encoder)
+        gain = measure_reranking(responder, turnwise.Reranker.load(reranker), read, progress=progress)
+    if project is not None:
+        project.update(reranker=reranker if gain.is_better else None)
+    verdict = "better" if gain.is_better else "no clear gain"
+    used = "" if project is None else "; the project uses it" if gain.is_better else "; the project does not use it"
+    rows = [
+        ("turns", f"{gain.turns:,}"),
+        ("by similarity", f"{gain.without:.3f}"),
+        ("re-ranked", f"{gain.reranked:.3f}"),
+        ("difference", f"{gain.difference:+.3f} (95% interval {gain.low:+.3f} to {gain.high:+.3f}): {verdict}{used}"),
+    ]
+    title = "Similarity of the first suggestion to the actual answer"
+    show(asdict(gain) | {"better": gain.is_better}, facts(title, rows), as_json=as_json)
+
+
 def _suggestion_block(suggestion: "Suggestion") -> Block:
     place = "canned" if suggestion.dialogue is None else f"{suggestion.dialogue}, turn {suggestion.turn}"
     times = "once" if suggestion.count == 1 else f"{suggestion.count:,} times"
