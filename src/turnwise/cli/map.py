@@ -287,6 +287,7 @@ def finish_command(
 
     Example: `turnwise labels finish map --out intents`, then `turnwise intents predict intents "Where is my parcel?"`
     """
+    from turnwise.assist.intents.storage import replace_classifier
     from turnwise.cli.intents import add_to_project
 
     project = None if out is not None else options.require_project("--out")
@@ -297,7 +298,7 @@ def finish_command(
             out, classifier = add_to_project(project, classifier)
         else:
             assert out is not None
-            classifier.save(out)
+            replace_classifier(classifier, out)
         labelled = labelling.export(out / "labels.csv")
     intents = len(classifier.classes_)
     rows = [("fitted", f"{intents:,} intents"), ("labels", f"{labelled:,} texts, in {out / 'labels.csv'}")]

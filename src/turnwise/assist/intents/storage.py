@@ -195,6 +195,11 @@ def read_added(folder: Path) -> list[IntentPair]:
 
 def replace_classifier(classifier: IntentClassifier, folder: Path) -> None:
     """Write a fitted classifier to a folder, replacing a classifier and its journal that may be there."""
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(folder, durable=True) as part:
+            classifier.save(part)
+        return
     with Journal(folder / _JOURNAL) as journal:
         classifier.save(folder)
         (folder / _ADDED).unlink(missing_ok=True)

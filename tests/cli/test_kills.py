@@ -1,0 +1,128 @@
+"""Commands that are killed before any of their writes: what was there is still usable, and repeating them completes."""
+
+import itertools
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import HANG_SECONDS
+from tests.helpers.chats import write_chats
+from tests.helpers.command_line import run
+from tests.helpers.processes import start, start_command
+from turnwise.assist.intents.storage import read_classifier, read_examples
+from turnwise.assist.map import page
+from turnwise.core.project import Project
+from turnwise.corpus.storage.store import MANIFEST, Store
+from turnwise.corpus.synthetic.sample import sample_dialogues
+
+KILLED = -signal.SIGKILL
+
+
+def run_until_write(number: int, place: Path, *arguments: str) -> None:
+    """Run a command in a folder, and kill it before it renames a file or folder for the given time."""
+    renames = itertools.count()
+    for name in ("rename", "replace"):
+
+        def kill_or(original: Callable[..., None], *paths: object, **options: object) -> None:
+            if next(renames) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            original(*paths, **options)
+
+        setattr(os, name, partial(kill_or, getattr(os, name)))
+    os.chdir(place)
+    page.MapSettings = partial(page.MapSettings, "tsne")  # type: ignore[misc, assignment]
+    run(*arguments)
+
+
+def kills(place: Path, *arguments: object) -> Iterator[int]:
+    """Kill a command before its first write, then before its second, …; yield after each kill, until it completes."""
+    for number in itertools.count():
+        process = start(run_until_write, number, place, *map(str, arguments))
+        process.join(HANG_SECONDS)
+        if process.exitcode != KILLED:
+            assert process.exitcode == 0 and number > 0
+            return
+        yield number
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]) -> Path:
+    """A project with a labelled map and a classifier, and beside it a log and examples."""
+    place = tmp_path_factory.mktemp("kills")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "MapSettings", partial(page.MapSettings, "tsne"))
+        write_chats(place / "chats.jsonl", list(sample_dialogues(24, 1)))
+        log = write_chats(place / "first.jsonl", list(sample_dialogues(20, 1)))
+        run("start", log, "--out", place / "project", "--model", tiny_folder("bert"), "--no-serve")
+        patch.chdir(place / "project")
+        (place / "first.csv").write_text(
+            "text,intent\nwhere is it,track\nwhere is my parcel,track\nhi,greet\nhello,greet\n"
+        )
+        (place / "second.csv").write_text("text,intent\npay,pay\nthe bill,pay\nbye,leave\nsee you,leave\n")
+        run("intents", "fit", place / "first.csv")
+        run("labels", "name", 0, "first_group")
+        run("labels", "name", 1, "second_group")
+    return place
+
+
+@pytest.fixture
+def place(built: Path, tmp_path: Path) -> Path:
+    shutil.copytree(built, tmp_path / "place")
+    return tmp_path / "place"
+
+
+def test_fitting(place: Path) -> None:
+    project = place / "project"
+    for _ in kills(project, "intents", "fit", place / "second.csv"):
+        assert {"track", "greet"} == set(read_classifier(Project.load(project).part("intents")).classes_)
+    assert {"pay", "leave"} == set(read_classifier(Project.load(project).part("intents")).classes_)
+
+
+def test_fitting_into_the_same_folder(place: Path) -> None:
+    folder = place / "intents"
+    for number in kills(place / "project", "intents", "fit", place / "second.csv", "--out", folder):
+        if number and (folder / "intents.json").exists():
+            assert len(read_examples(folder)) == 4
+            read_classifier(folder)
+    assert len(read_examples(folder)) == 4
+
+
+def test_finishing_labels(place: Path) -> None:
+    project = place / "project"
+    fitted, labelled = {"track", "greet"}, {"first_group", "second_group"}
+    for _ in kills(project, "labels", "finish"):
+        assert set(read_classifier(Project.load(project).part("intents")).classes_) in (fitted, labelled)
+    used = Project.load(project).part("intents")
+    assert set(read_classifier(used).classes_) == labelled
+    assert (used / "labels.csv").is_file()
+
+
+def test_importing(place: Path) -> None:
+    store = place / "store"
+    run("corpus", "import", "messages", place / "first.jsonl", "--out", store)
+    before = list(Store(store))
+    run("corpus", "import", "messages", place / "chats.jsonl", "--out", place / "fresh")
+    after = list(Store(place / "fresh"))
+    for _ in kills(place, "corpus", "import", "messages", place / "chats.jsonl", "--out", store):
+        assert list(Store(store)) in (before, after)
+    assert list(Store(store)) == after
+    assert sorted(path.name for path in store.iterdir()) == sorted(path.name for path in (place / "fresh").iterdir())
+    assert (store / MANIFEST).is_file()
+
+
+def test_the_second_of_two_starts_says_who_holds_the_project(place: Path) -> None:
+    project = place / "project"
+    command = ["start", place / "chats.jsonl", "--no-serve"]
+    both = [start_command(place / f"log-{number}", *command, folder=project) for number in range(2)]
+    for process in both:
+        process.join(HANG_SECONDS)
+    codes, logs = [process.exitcode for process in both], [(place / f"log-{n}").read_text() for n in range(2)]
+    assert 0 in codes, logs
+    for code, log in zip(codes, logs, strict=True):
+        assert code == 0 or "is updating" in log, log
+    assert len(Store(Project.load(project).part("store"))) == 24
