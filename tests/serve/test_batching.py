@@ -271,3 +271,47 @@ def test_blocking_threads_can_encode_few_texts_at_a_time() -> None:
     assert batched.encode([]).shape == (0, 3)
     batcher.close()
     assert [len(each) for each in encoder.passes] == [3, 3, 1]
+
+
+def test_new_request_does_not_wait_behind_many_large_ones(blocked: FakeEncoder) -> None:
+    async def encode(batcher: Batcher) -> None:
+        first, *large = await encode_behind(batcher, ["first"], *[["eight ch"] * 30] * 40)
+        blocked.go.set()
+        await first
+        await batcher.encode(["two"])
+        assert not any(task.done() for task in large)
+        await asyncio.gather(*large)
+
+    run(blocked, encode, batch_tokens=40)
+
+
+def test_abandoned_texts_are_not_even_tokenised(blocked: FakeEncoder) -> None:
+    long = "a" * 20_000
+    tokenised: list[Any] = []
+
+    async def encode(batcher: Batcher) -> None:
+        tokenise = batcher.encoder.tokenise
+        batcher.encoder.tokenise = lambda items, length: tokenised.extend(items) or tokenise(items, length)
+        first, dropped = await encode_behind(batcher, [long] * 100, [long] * 100)
+        first.cancel()
+        dropped.cancel()
+        await asyncio.sleep(0)
+        blocked.go.set()
+        await batcher.encode(["another"])
+
+    run(blocked, encode)
+    assert len(tokenised) == 11
+    assert [len(each) for each in blocked.passes] == [10, 1]
+
+
+def test_large_requests_leave_room_in_the_queue(blocked: FakeEncoder) -> None:
+    async def encode(batcher: Batcher) -> None:
+        (first,) = await encode_behind(batcher, ["many"] * 290)
+        with pytest.raises(QueueFullError):
+            await batcher.encode(["many"] * 50)
+        second = asyncio.create_task(batcher.encode(["few"] * 40))
+        await asyncio.sleep(0)
+        blocked.go.set()
+        await asyncio.gather(first, second)
+
+    run(blocked, encode, queue_texts=400)

@@ -203,3 +203,12 @@ def test_folder_open_in_another_process(folder: Path, tiny_folder) -> None:
     settings = ServeSettings(model=str(tiny_folder("bert")), intents=folder)
     with IntentFolder.open(folder), pytest.raises(AssertionError, match="open in another process"), served(settings):
         pass
+
+
+def test_parts_of_texts_are_limited(folder: Path, tiny_folder) -> None:
+    body = {"texts": ["one, two, three, four, five, six, seven, eight"] * 3, "several": True}
+    with served(ServeSettings(model=str(tiny_folder("bert")), intents=folder, limits=Limits(parts=100))) as client:
+        answer = client.post("/intents/predict", json=body)
+        assert is_error(answer, 422, "too_many") and "111 parts" in answer.json()["error"]["message"]
+        for allowed in ({"texts": body["texts"][:2]}, {"several": False}):
+            assert client.post("/intents/predict", json=body | allowed).status_code == 200

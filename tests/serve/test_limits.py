@@ -1,13 +1,18 @@
 """Invalid requests: every error has the same shape, and the service goes on."""
 
 import json
+import threading
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from tests.helpers import HANG_SECONDS
 from tests.helpers.served import is_error, served
+from tests.helpers.trial import listening, wait_for
+from turnwise.models.encoder import Encoder
 from turnwise.serve.settings import Limits, ServeSettings
 
 JSON = {"content-type": "application/json"}
@@ -15,7 +20,9 @@ JSON = {"content-type": "application/json"}
 
 @pytest.fixture(scope="module")
 def client(tiny_folder) -> TestClient:
-    with served(ServeSettings(model=str(tiny_folder("bert")), limits=Limits(body=100_000))) as client:
+    with served(
+        ServeSettings(model=str(tiny_folder("bert")), limits=Limits(body=200_000, request_characters=100_000))
+    ) as client:
         yield client
 
 
@@ -50,7 +57,7 @@ def test_random_json_never_fails(client: TestClient, value: object) -> None:
 
 
 def test_large_bodies(client: TestClient) -> None:
-    large = b'{"inputs": ["' + b"a" * 100_000 + b'"]}'
+    large = b'{"inputs": ["' + b"a" * 200_000 + b'"]}'
     assert is_error(client.post("/embed", content=large, headers=JSON), 413, "body_too_large")
 
     def in_parts():
@@ -139,10 +146,6 @@ def test_only_the_files_of_the_page_are_stored_by_browsers(client: TestClient) -
 
 
 def test_time_limit(tiny_folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
-    from turnwise.models.encoder import Encoder
-
     held = threading.Event()
     encode = Encoder.encode_sequences
     monkeypatch.setattr(Encoder, "encode_sequences", lambda *given, **named: held.wait(10) and encode(*given, **named))
@@ -163,3 +166,32 @@ def test_full_queue(tiny_folder, monkeypatch: pytest.MonkeyPatch) -> None:
         assert is_error(answer, 503, "queue_full")
         assert answer.headers["retry-after"] == "7"
         assert "turnwise_refused_total 1.0" in client.get("/metrics").text
+
+
+def test_work_of_a_request(client: TestClient) -> None:
+    long = ["a" * 20_000] * 3
+    answer = client.post("/embed", json={"inputs": [*long, long]})
+    assert is_error(answer, 422, "too_long") and "100,000 characters" in answer.json()["error"]["message"]
+    assert "--max-characters" in answer.json()["error"]["message"]
+    assert client.post("/embed", json={"inputs": long}).status_code == 200
+
+
+def test_request_of_a_client_that_has_gone_is_not_encoded(tiny_folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, encoded = threading.Event(), []
+    encode = Encoder.encode_sequences
+
+    def encode_slowly(encoder, sequences, **named):
+        assert go.wait(HANG_SECONDS)
+        encoded.append(len(sequences))
+        return encode(encoder, sequences, **named)
+
+    monkeypatch.setattr(Encoder, "encode_sequences", encode_slowly)
+    settings = ServeSettings(model=str(tiny_folder("bert")), limits=Limits(batch_tokens=30))
+    with listening(settings) as address:
+        for _ in range(3):
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(f"{address}/embed", json={"inputs": ["a taxi"] * 50}, timeout=0.3)
+        wait_for(lambda: "turnwise_waiting_texts 0.0" in httpx.get(f"{address}/metrics").text)
+        go.set()
+        assert httpx.post(f"{address}/embed", json={"inputs": ["a taxi"]}).status_code == 200
+    assert sum(encoded) < 20

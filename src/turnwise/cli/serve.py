@@ -50,6 +50,7 @@ def serve_command(
     batch_tokens: Annotated[int, Option(min=1, help="Maximum tokens per forward pass.")] = 4_096,
     max_body: Annotated[int, Option(min=1, help="Maximum bytes per request.")] = 2_000_000,
     max_texts: Annotated[int, Option(min=1, help="Maximum texts per request.")] = 1_000,
+    max_characters: Annotated[int, Option(min=1, help="Maximum characters of a request's texts.")] = 500_000,
     timeout: Annotated[float, Option(min=0.1, help="Maximum seconds per request.")] = 30.0,
 ) -> None:
     """Start the HTTP service with its web page.
@@ -80,7 +81,14 @@ def serve_command(
         cors=tuple(cors or ()),
         hosts=(*_LOOPBACK, *(allow_host or ())) if host in _LOOPBACK else (),
         log_texts=log_texts,
-        limits=Limits(body=max_body, texts=max_texts, queue=queue, batch_tokens=batch_tokens, seconds=timeout),
+        limits=Limits(
+            body=max_body,
+            texts=max_texts,
+            request_characters=max_characters,
+            queue=queue,
+            batch_tokens=batch_tokens,
+            seconds=timeout,
+        ),
     )
     check_settings(settings.resolved())
     run(settings, host, port, log_format)

@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 #: Token ids, or what `Encoder.tokenise` takes.
 Item = str | tuple[Turn, ...] | npt.NDArray[np.int32]
 
+#: Requests of up to so many texts may use the whole queue, others three quarters of it.
+_SMALL = 40
+
+#: Seconds of a pass on a slow machine, and the tokens that it has nevertheless.
+_PASS_SECONDS, _MIN_PASS_TOKENS = 0.2, 1_024
+
+#: Characters that are tokenised between two passes, at least one text of each request in turn.
+_TOKENISED_CHARACTERS = 200_000
+
 
 class QueueFullError(Exception):
     """The queue has no room for a request; try again after `seconds`."""
@@ -48,7 +57,7 @@ class EncodingResult:
 
 @dataclass(eq=False, slots=True)
 class _EncodingJob:
-    """A request; the first `taken` of its sequences have been encoded."""
+    """A request; the first items have been tokenised, and the first `taken` of these sequences encoded."""
 
     items: Sequence[Item]
     max_length: int | None
@@ -57,6 +66,19 @@ class _EncodingJob:
     sequences: list[npt.NDArray[np.int32]] = field(default_factory=list)
     vectors: Vectors = field(default_factory=lambda: np.empty((0, 0), np.float32))
     taken: int = 0
+
+    def next_items(self, characters: int) -> Sequence[Item]:
+        """Return the next items to tokenise: at least one, and no more than have so many characters together."""
+        first = last = len(self.sequences)
+        while last < len(self.items) and (last == first or characters >= _length(self.items[last])):
+            characters -= _length(self.items[last])
+            last += 1
+        return self.items[first:last]
+
+
+def _length(item: Item) -> int:
+    """Return the number of characters or token ids of an item."""
+    return sum(len(turn.text) for turn in item) if isinstance(item, tuple) else len(item)
 
 
 class Batcher:
@@ -76,7 +98,7 @@ class Batcher:
         self._queue_texts = queue_texts
         self._budget = batch_tokens
         self._observe = observe
-        self._rate = 0.0  # texts per second, a moving average
+        self._rate = self._token_rate = 0.0  # texts and tokens per second, moving averages
         self._arrivals: queue.SimpleQueue[_EncodingJob | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
         self._thread.start()
@@ -90,7 +112,8 @@ class Batcher:
         self, items: Sequence[Item], *, max_length: int | None = None, normalise: bool = True
     ) -> EncodingResult:
         """Return vectors in the order of the inputs; raise `QueueFullError` if too many texts wait."""
-        if self.waiting and self.waiting + len(items) > self._queue_texts:
+        room = self._queue_texts if len(items) <= _SMALL else self._queue_texts * 3 // 4
+        if self.waiting and self.waiting + len(items) > room:
             raise QueueFullError(max(1, math.ceil(self.waiting / self._rate)) if self._rate else 1)
         self.waiting += len(items)
         try:
@@ -118,13 +141,14 @@ class Batcher:
         while is_open or jobs:
             arrived = self._receive(wait=not jobs) if is_open else []
             is_open = is_open and None not in arrived
-            new = [job for job in arrived if job is not None]
-            self._tokenise(new)
-            jobs += new
-            # drop what is finished, and requests whose client has gone
+            jobs += [job for job in arrived if job is not None]
+            # drop what is finished, and requests that nobody waits for any more
             jobs = [job for job in jobs if not job.future.done()]
-            if jobs:
-                self._run_pass(jobs)
+            jobs.sort(key=lambda job: job.taken)  # a new request does not wait for those of which much is encoded
+            self._tokenise(jobs)
+            ready = [job for job in jobs if job.taken < len(job.sequences)]
+            if ready:
+                self._run_pass(ready)
 
     def _receive(self, wait: bool) -> "list[_EncodingJob | None]":
         arrived = [self._arrivals.get()] if wait else []
@@ -135,17 +159,24 @@ class Batcher:
                 return arrived
 
     def _tokenise(self, jobs: Sequence[_EncodingJob]) -> None:
-        """Tokenise jobs; those that cannot be tokenised receive the exception."""
-        for length in {job.max_length for job in jobs}:
-            group = [job for job in jobs if job.max_length == length]
+        """Tokenise the next items of jobs that have none left; those that cannot be tokenised receive the exception."""
+        exhausted = [job for job in jobs if job.taken == len(job.sequences)]
+        portions, left = {}, _TOKENISED_CHARACTERS
+        for job in exhausted:
+            if left > 0:
+                portions[job] = job.next_items(_TOKENISED_CHARACTERS // len(exhausted))
+                left -= sum(map(_length, portions[job]))
+        for length in {job.max_length for job in portions}:
+            group = {job: items for job, items in portions.items() if job.max_length == length}
             try:
-                sequences = iter(self._sequences([item for job in group for item in job.items], length))
+                sequences = iter(self._sequences([item for items in group.values() for item in items], length))
             except Exception as error:
-                _deliver(group, error)
+                _deliver([*group], error)
                 continue
-            for job in group:
-                job.sequences = [next(sequences) for _ in job.items]
-                job.vectors = np.empty((len(job.items), self.encoder.hidden), np.float32)
+            for job, items in group.items():
+                if not job.sequences:
+                    job.vectors = np.empty((len(job.items), self.encoder.hidden), np.float32)
+                job.sequences += [next(sequences) for _ in items]
 
     def _sequences(self, items: Sequence[Item], max_length: int | None) -> Sequence[npt.NDArray[np.int32]]:
         texts = [item for item in items if not isinstance(item, np.ndarray)]
@@ -157,8 +188,9 @@ class Batcher:
         return [composer.text(item, longest) if isinstance(item, np.ndarray) else next(remaining) for item in items]
 
     def _run_pass(self, jobs: list[_EncodingJob]) -> None:
-        """Run one forward pass and deliver what it finishes."""
-        shares = _take_shares(jobs, self._budget)
+        """Run one forward pass, short enough for small requests to wait for, and deliver what it finishes."""
+        limit = max(_MIN_PASS_TOKENS, int(self._token_rate * _PASS_SECONDS)) if self._token_rate else self._budget
+        shares = _take_shares(jobs, min(self._budget, limit))
         sequences = [sequence for job, first, last in shares for sequence in job.sequences[first:last]]
         start = time.perf_counter()
         try:
@@ -171,9 +203,10 @@ class Batcher:
         for job, first, last in shares:
             job.vectors[first:last] = vectors[row : row + last - first]
             row += last - first
-        _deliver([job for job in jobs if job.taken == len(job.sequences)])
-        rate = len(sequences) / seconds
+        _deliver([job for job in jobs if job.taken == len(job.items)])
+        rate, token_rate = len(sequences) / seconds, sum(map(len, sequences)) / seconds
         self._rate = 0.8 * (self._rate or rate) + 0.2 * rate
+        self._token_rate = 0.8 * (self._token_rate or token_rate) + 0.2 * token_rate
         self._observe(len(sequences), seconds)
 
 

@@ -8,7 +8,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -149,7 +149,7 @@ class BodyLimit(HttpMiddleware):
 
     Rejects requests with too many headers (431) or an ambiguous length (400), and bodies that are too large (413), too
     slow (408), or not JSON by their content type (415): a page of another origin can send any other type without a CORS
-    preflight.
+    preflight. If the client disconnects, a request that only reads is abandoned.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits):
@@ -192,7 +192,9 @@ class BodyLimit(HttpMiddleware):
             is_read = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await self.app(scope, receive_body, send)
+        work = self.app(scope, receive_body, send)
+        # changes are completed, so that their outcome does not depend on the moment of a disconnection
+        await (_run_until_disconnected(work, receive) if scope["path"] in _READING_PATHS else work)
 
     async def _read(self, headers: Headers, receive: Receive) -> bytes | None:
         """Return the body, or None if it is too large; raise `ConnectionError` if the client has disconnected."""
@@ -217,6 +219,19 @@ class BodyLimit(HttpMiddleware):
                 return None
             if not message.get("more_body", False):
                 return b"".join(parts) if max(size, announced) <= limit else None
+
+
+async def _run_until_disconnected(work: Awaitable[None], receive: Receive) -> None:
+    """Run the work for a request whose body has been read, and cancel it if the client disconnects."""
+    running = asyncio.ensure_future(work)
+    disconnected = asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait((running, disconnected), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+    finally:
+        disconnected.cancel()
+        running.cancel()
 
 
 def _is_json(headers: Headers) -> bool:

@@ -83,6 +83,7 @@ class RequestRecord:
     key: str | None = None  # the name of the API key
     texts: int = 0
     tokens: int = 0
+    characters: int = 0  # of its texts, for their limit
     body: bytes = b""
 
 

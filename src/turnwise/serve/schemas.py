@@ -118,7 +118,7 @@ class RequestContext:
     record: RequestRecord
 
     def check_texts(self, texts: Sequence[str], path: str, limit: int | None = None) -> None:
-        """Raise 422 if a request has too many texts (`limit`, else the service's limit), or a text is too long."""
+        """Raise 422 if a request has too many texts (`limit`, else the service's limit), or they are too long."""
         limits = self.service.settings.limits
         limit = limits.texts if limit is None else limit
         if len(texts) > limit:
@@ -128,6 +128,22 @@ class RequestContext:
             if len(text) > limits.characters:
                 message = f"{path}.{number}: {len(text):,} characters, at most {limits.characters:,} are allowed"
                 raise ServiceError(422, message, code="too_long", param=f"{path}.{number}")
+        self.record.characters += sum(map(len, texts))
+        if self.record.characters > limits.request_characters:
+            message = (
+                f"{path}: the texts have more than {limits.request_characters:,} characters together"
+                " (--max-characters): send fewer at a time"
+            )
+            raise ServiceError(422, message, code="too_long", param=path)
+
+    def check_parts(self, inputs: Sequence[str]) -> None:
+        """Raise 422 if texts and their parts are too many."""
+        if len(inputs) > (limit := self.service.settings.limits.parts):
+            message = (
+                f"texts: they have {len(inputs):,} parts to search for several intents, at most {limit:,} are allowed:"
+                " send fewer texts at a time, or without `several`"
+            )
+            raise ServiceError(422, message, code="too_many", param="texts")
 
     def read_turns(self, inputs: Sequence[str | TurnInput], path: str = "conversation") -> tuple[Turn, ...]:
         """Check and return a conversation's turns; speakers of bare texts alternate, and the newest is the user."""

@@ -29,6 +29,8 @@ class Limits:
     body: int = 2_000_000  # bytes of a request's body
     texts: int = 1_000  # texts per request, and turns per conversation
     characters: int = 20_000  # characters per text
+    request_characters: int = 500_000  # characters of all texts of a request
+    parts: int = 2_000  # texts per request and their parts, if several intents are searched for
     queue: int = 4_096  # texts waiting to be encoded; a request that would exceed it is rejected with 503
     batch_tokens: int = 4_096  # per forward pass: enough to outweigh its overhead, few enough to be done soon
     seconds: float = 30.0  # to answer a request

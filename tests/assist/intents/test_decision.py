@@ -1,5 +1,6 @@
 """Splitting texts into clauses, and choosing the best segmentation."""
 
+import time
 from itertools import combinations, pairwise
 
 import pytest
@@ -55,3 +56,10 @@ def test_long_lists_are_split_into_few_clauses():
     segments = split_text(" and ".join(f"thing {number}" for number in range(1_000)))
     assert max(last for _, last in segments) == 8
     assert segments[7, 8].endswith("thing 999")
+
+
+@pytest.mark.parametrize("text", ["a" + " " * 20_000 + "b", "." * 20_000, "\n" * 20_000 + "b", ".\n" * 10_000 + "b"])
+def test_splitting_takes_linear_time(text):
+    start = time.perf_counter()
+    assert len(split_text(text)) <= 3
+    assert time.perf_counter() - start < 5  # quadratic: more than a minute

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.families import FAMILIES, sequences, tokenizer
-from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer, tokenise
+from tests.helpers.families import FAMILIES, WORDS, sequences, tokenizer
+from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer, collect_tokens, run_tokenizer, tokenise
 from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens
 
@@ -183,3 +183,18 @@ def test_many_histories_equal_single_ones(family: str, lengths: list[tuple[list[
 
 
 COMPOSERS = {family: Composer.of(tokenizer(family)) for family in FAMILIES}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_only_the_needed_part_of_a_long_text_is_tokenised(family: str) -> None:
+    words = " ".join(WORDS)
+    texts = [
+        "find a taxi",
+        (words + "  ") * 50,
+        "x" * 5_000 + " taxi",
+        " " * 3_000 + words,
+        "taxi" + " " * 3_000 + words,
+    ]
+    expected = [each[:9].tolist() for each in tokenise(tokenizer(family), texts)]
+    assert [each[:9].tolist() for each in collect_tokens(run_tokenizer(tokenizer(family), texts, 9))] == expected
+    assert len(run_tokenizer(tokenizer(family), [texts[1]], 9)[0]) < 90

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.intents.classifier_files import StoredClassifier, load_stored, write_classifier
-from turnwise.assist.intents.decision import Decision, best_segmentation, combine_decisions, split_text
+from turnwise.assist.intents.decision import Decision, Segments, best_segmentation, combine_decisions, split_text
 from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_pairs, validate_vectors
 from turnwise.assist.intents.heads import HeadChoice, HeadSelection, select_head
 from turnwise.assist.intents.model import Calibration, IntentModel, IntentSettings
@@ -207,21 +207,24 @@ class IntentClassifier:
         model = self._fitted_model()
         return model.calibration.probabilities(model.logits(self._encode(texts)))
 
+    def inputs(self, texts: Sequence[str], *, several: bool = False) -> list[str]:
+        """Return what `decide` encodes: the texts, and with `several` their parts, for callers that encode in batches.
+
+        A text has up to 36 parts.
+        """
+        return [*texts, *(part for parts in _split_texts(texts, several).values() for part in parts.values())]
+
     def decide(
         self, texts: Sequence[str], *, neighbours: int = 3, several: bool = False, vectors: Vectors | None = None
     ) -> list[Decision]:
         """Return the decision about each text, with its reason and its most similar examples (`neighbours` of them).
 
-        `several` searches for several intents in a text; `vectors` are normalised vectors of the texts, if known.
+        `several` searches for several intents in a text; `vectors` are unit vectors of the `inputs`, if known.
         """
-        model = self._fitted_model()
-        decisions = model.decide(texts, self._encode_missing(texts, vectors, len(texts)), neighbours)
-        if not several:
-            return decisions
-        segments_of = {row: parts for row, text in enumerate(texts) if len(parts := split_text(text)) > 1}
-        segments = [text for parts in segments_of.values() for text in parts.values()]
-        remaining = iter(model.decide(segments, self._encode(segments), neighbours))
-        for row, parts in segments_of.items():
+        model, inputs = self._fitted_model(), self.inputs(texts, several=several)
+        every = model.decide(inputs, self._encode_missing(inputs, vectors, len(inputs)), neighbours)
+        decisions, remaining = every[: len(texts)], iter(every[len(texts) :])
+        for row, parts in _split_texts(texts, several).items():
             candidates = [next(remaining) for _ in parts]
             chosen = best_segmentation(parts, [candidate.score for candidate in candidates])
             decisions[row] = combine_decisions(decisions[row], [candidates[index] for index in chosen])
@@ -330,3 +333,8 @@ class IntentClassifier:
             return self._encode(texts)
         vectors = validate_vectors(vectors, count)
         return np.concatenate([vectors, self._encode(texts[count:])]) if len(texts) > count else vectors
+
+
+def _split_texts(texts: Sequence[str], several: bool) -> dict[int, Segments]:
+    """Return the segments of texts that have more than one, by their rows; none unless `several`."""
+    return {row: parts for row, text in enumerate(texts) if several and len(parts := split_text(text)) > 1}

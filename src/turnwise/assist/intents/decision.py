@@ -9,16 +9,19 @@ chosen; each split costs a little.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from turnwise.core.text import shorten_text
 
 #: The number of intents that a decision ranks at most.
 MAX_RANKED = 5
 
-#: Where a text may be split: at the end of a sentence, at a comma, and at words that join clauses.
+#: Where a text may be split: at the end of a sentence, at a comma, and at words that join clauses. The bounds keep the
+#: time linear in the length of a text.
 _BOUNDARY = re.compile(
-    r"(?:[.?!;,:\n]+\s+|\s+)(?:and also|and then|as well as|and|also|then|plus|but),?\s+|[.?!;,\n]+\s+", re.IGNORECASE
+    r"(?:[.?!;,:\n]{1,8}\s{1,8}|\s{1,8})(?:and also|and then|as well as|and|also|then|plus|but),?\s+"
+    r"|[.?!;,\n]{1,8}\s+",
+    re.IGNORECASE,
 )
 
 #: The maximum number of clauses; the last one holds the rest of the text.
@@ -115,7 +118,7 @@ def make_decision(
 
 def split_text(text: str) -> Segments:
     """Return every run of consecutive clauses of a text, including the whole text."""
-    cuts = [match.span() for match in _BOUNDARY.finditer(text)][: _MAX_CLAUSES - 1]
+    cuts = [match.span() for match in islice(_BOUNDARY.finditer(text), _MAX_CLAUSES - 1)]
     ends = [(0, 0), *cuts, (len(text), len(text))]
     clauses = [(before[1], after[0]) for before, after in pairwise(ends) if text[before[1] : after[0]].strip()]
     spans = [(first, last) for first in range(len(clauses)) for last in range(first + 1, len(clauses) + 1)]

@@ -50,6 +50,9 @@ END_OF_TURN = "[EOT]"
 #: The mark before an utterance in each auxiliary task.
 MARKS: dict[AuxiliaryTask, str] = {"insertion": "[INS]", "deletion": "[DEL]", "search": "[SRCH]"}
 
+#: Characters of a text that are tokenised first for each token that is needed: twice as many as tokens usually have.
+_CHARACTERS_PER_TOKEN = 10
+
 _EMPTY: Tokens = np.empty(0, np.int32)
 
 
@@ -58,8 +61,18 @@ def tokenise(tokenizer: AnyTokenizer, texts: Sequence[str]) -> RaggedTokens:
     return collect_tokens(run_tokenizer(tokenizer, texts))
 
 
-def run_tokenizer(tokenizer: AnyTokenizer, texts: Sequence[str]) -> list[Any]:
-    """Return the tokens of texts in the tokenizer's own form; other Python threads run in the meantime."""
+def run_tokenizer(tokenizer: AnyTokenizer, texts: Sequence[str], room: int | None = None) -> list[Any]:
+    """Return the tokens of texts in the tokenizer's own form; other Python threads run in the meantime.
+
+    If only the first `room` tokens of each text are needed, the end of a long text is not tokenised.
+    """
+    if room is not None:
+        heads = [_head(text, room * _CHARACTERS_PER_TOKEN) for text in texts]
+        encoded = run_tokenizer(tokenizer, heads)
+        short = [row for row, head in enumerate(heads) if head != texts[row] and len(encoded[row]) < room]
+        for row, whole in zip(short, run_tokenizer(tokenizer, [texts[row] for row in short]), strict=True):
+            encoded[row] = whole
+        return encoded
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         slow: Any = tokenizer
@@ -69,6 +82,11 @@ def run_tokenizer(tokenizer: AnyTokenizer, texts: Sequence[str]) -> list[Any]:
     backend.no_truncation()
     backend.no_padding()
     return list(backend.encode_batch_fast(list(texts), add_special_tokens=False))
+
+
+def _head(text: str, characters: int) -> str:
+    """Return the words of a text within its first characters; the whole text if there are none."""
+    return text if len(text) <= characters else text[: max(0, text.rfind(" ", 0, characters))] or text
 
 
 def collect_tokens(encoded: Sequence[Any]) -> RaggedTokens:

@@ -113,7 +113,11 @@ async def predict_intents(body: PredictRequest, context: Context) -> Response:
     with context.service.lease() as models:
         served = _get_intents(models)
         classifier = served.folder.classifier
-        result = await context.encode(served.batcher, list(body.texts), max_length=classifier.max_length)
+        inputs = body.texts
+        if body.several:
+            inputs = await context.service.in_thread(classifier.inputs, body.texts, several=True)
+            context.check_parts(inputs)
+        result = await context.encode(served.batcher, inputs, max_length=classifier.max_length)
 
         def decide() -> Response:
             pending = served.folder.pending
