@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.errors import CorpusError
+from turnwise.core.files import csv_text, escape_formula, unescape_formula
 from turnwise.corpus.texts import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, read_rows
 
 #: Texts that each kind can hold, line ends and delimiters among them.
@@ -23,7 +24,8 @@ def table(path: Path, rows: Sequence[Sequence[str]], columns: Sequence[str], enc
         case ".csv" | ".tsv":
             with path.open("w", encoding=encoding, newline="") as file:
                 delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-                csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([columns, *rows])
+                writer = csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL)
+                writer.writerows([columns, *(map(escape_formula, row) for row in rows)])
         case ".jsonl":
             objects = [json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in rows]
             path.write_text("".join(line + "\n" for line in objects), encoding=encoding)
@@ -158,3 +160,18 @@ def test_missing_files(kind: str, tmp_path: Path) -> None:
 def test_hint_of_the_caller_is_shown(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"it has 'body'\. Name it by --column$"):
         list(read_rows(table(tmp_path / "in.csv", [["a"]], ["body"]), ["text"], hint="Name it by --column"))
+
+
+@pytest.mark.parametrize("cell", ["=1+2", "+x", "-x", "@x", "\tx", "\rx", "'=x", "''@x"])
+def test_formulas_in_csv_files_are_escaped(cell: str, tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text(csv_text(["text", cell], [[cell, -1.5]]), encoding="utf-8", newline="")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        assert list(csv.reader(file)) == [["text", f"'{cell}"], [f"'{cell}", "-1.5"]]
+    assert texts(path) == [cell]
+
+
+@given(cell=st.text("'=+-@\t\r1.a", max_size=4))
+def test_every_text_survives_a_csv_file(cell: str) -> None:
+    assert unescape_formula(escape_formula(cell)) == cell
+    assert cell.strip("+-.1") == "" or escape_formula(cell)[:1] not in (*"=+-@\t\r",)

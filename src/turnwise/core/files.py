@@ -22,6 +22,9 @@ from turnwise.core.errors import TurnwiseError
 
 Item = TypeVar("Item")
 
+#: The beginning of a formula, or of a text that differs from one by apostrophes; numbers are no formulas.
+_FORMULA = re.compile(r"'*(?:[=@\t\r]|[+-](?![\d.,]*\Z))")
+
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal."""
@@ -122,13 +125,22 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: Mapping[str,
         reset_permissions(part)
 
 
+def escape_formula(cell: Any) -> Any:
+    """Return a cell for a CSV file, with an apostrophe before a text that a spreadsheet would run as a formula."""
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
+
+
+def unescape_formula(cell: str) -> str:
+    """Return the cell that `escape_formula` was given."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV with a byte order mark, which spreadsheets need to recognise UTF-8."""
+    """Return rows as CSV with a byte order mark, which spreadsheets need to recognise UTF-8; formulas are escaped."""
     file = io.StringIO()
     file.write("\ufeff")
     writer = csv.writer(file)
-    writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerows(map(escape_formula, row) for row in (header, *rows))
     return file.getvalue()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
-from turnwise.core.files import sha256
+from turnwise.core.files import sha256, unescape_formula
 from turnwise.corpus.readers.shared.files import parquet_rows, require_columns
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.storage.rejections import Rejection
@@ -68,8 +68,9 @@ def read_rows(
     """Yield the rows of a file in order, one at a time; an invalid row raises a CorpusError when it is reached.
 
     A line of a .txt file, and a JSON line that is a string, is the value of the first column. A JSON object may lack
-    all columns but the first. Blank lines are rows only in a .txt file. Texts are in UTF-8. `hint` says what to do if
-    a column is missing. Without `all_columns`, the other columns of a Parquet file are not read.
+    all columns but the first. Blank lines are rows only in a .txt file. Texts are in UTF-8; in a table, an apostrophe
+    before a formula is left out. `hint` says what to do if a column is missing. Without `all_columns`, the other
+    columns of a Parquet file are not read.
     """
 
     def refuse(rejection: Rejection) -> None:
@@ -95,7 +96,10 @@ def read_rows(
         case ".parquet":
             rows = parquet_rows(source, path, check)
         case _:
-            rows = source.csv_rows(path, check=check)
+            rows = (
+                (line, {name: cell and unescape_formula(cell) for name, cell in row.items()})
+                for line, row in source.csv_rows(path, check=check)
+            )
     for line, value in rows:
         values = {columns[0]: value} if isinstance(value, str) else value
         if not isinstance(values, dict):

@@ -19,6 +19,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.neighbors import NearestNeighbors
 
 from turnwise.core.errors import CorpusError
+from turnwise.core.files import csv_text, unescape_formula
 from turnwise.core.types import SupportsEncode
 from turnwise.evaluation.datasets.retrieval import LabelledTurn, split_words
 from turnwise.evaluation.datasets.sentence_pairs import SimilarityPair
@@ -86,11 +87,8 @@ def sample_pairs(
 
 def write_pairs(path: Path, pairs: Sequence[CandidatePair]) -> None:
     """Write pairs as CSV with an empty column for the scores; every annotator fills in a copy."""
-    # with a byte order mark, without which spreadsheets assume another encoding
-    with path.open("w", encoding="utf-8-sig", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        writer.writerows((pair.id, pair.first, pair.second, pair.source, "") for pair in pairs)
+    text = csv_text(COLUMNS, ((pair.id, pair.first, pair.second, pair.source, "") for pair in pairs))
+    path.write_text(text, encoding="utf-8", newline="")
 
 
 def read_gold_pairs(paths: Sequence[Path]) -> list[SimilarityPair]:
@@ -172,7 +170,8 @@ def _read_scores(path: Path) -> _Pairs:
                 score = (row["score"] or "").strip().removesuffix(".0")
                 if score not in ("1", "2", "3", "4", "5"):
                     raise CorpusError(f"{where}: the score must be 1, 2, 3, 4 or 5, got {row['score']!r}")
-                pairs[row["id"]] = _ScoredPair(reader.line_num, row["first"], row["second"], int(score))
+                first, second = unescape_formula(row["first"]), unescape_formula(row["second"])
+                pairs[row["id"]] = _ScoredPair(reader.line_num, first, second, int(score))
             return pairs
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CorpusError(f"{path} cannot be read as CSV in UTF-8: {error}") from None

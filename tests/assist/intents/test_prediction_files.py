@@ -108,3 +108,10 @@ def test_every_format_is_read_with_all_columns(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"text": "hello"}\n{"text": 5}\n', encoding="utf-8")
     with pytest.raises(CorpusError, match="line 2: 'text' must be a text"):
         read_table(tmp_path / "b.jsonl")
+
+
+def test_formulas_in_predictions_are_escaped(classifier, tmp_path):
+    write_predictions(classifier, [{"text": "=HYPERLINK(1)", "+x": "-12.5", "@y": "-12+5"}], tmp_path / "out.csv")
+    row = read_csv(tmp_path / "out.csv")[0]
+    assert (row["text"], row["'+x"], row["'@y"]) == ("'=HYPERLINK(1)", "-12.5", "'-12+5")
+    assert read_table(tmp_path / "out.csv", "text")[0]["text"] == "=HYPERLINK(1)"

@@ -12,6 +12,7 @@ from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.decision import Decision
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
+from turnwise.core.files import escape_formula
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.texts import TEXT_FILE_SUFFIXES, read_rows
 
@@ -64,7 +65,7 @@ def write_predictions(
     with part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, [*columns, *names.values()], lineterminator="\n")
         if path.suffix == ".csv":
-            writer.writeheader()
+            writer.writerow({name: escape_formula(name) for name in writer.fieldnames})
         for start in range(0, len(rows), _CHUNK):
             progress("classifying texts", start, len(rows))
             chunk = rows[start : start + _CHUNK]
@@ -77,7 +78,7 @@ def write_predictions(
                     counts[prediction["intent"]] += 1
                 complete = {**row, **{names[name]: prediction[name] for name in added}}
                 if path.suffix == ".csv":
-                    writer.writerow({name: _cell(value) for name, value in complete.items()})
+                    writer.writerow({name: escape_formula(_cell(value)) for name, value in complete.items()})
                 else:
                     file.write(json.dumps(complete, ensure_ascii=False, default=str) + "\n")
         progress("classifying texts", len(rows), len(rows))
