@@ -1,7 +1,10 @@
 """Invalid requests: every error has the same shape, and the service goes on."""
 
 import json
+import shutil
 import threading
+from pathlib import Path
+from unittest.mock import ANY
 
 import httpx
 import pytest
@@ -11,8 +14,9 @@ from starlette.testclient import TestClient
 
 from tests.helpers import HANG_SECONDS
 from tests.helpers.served import is_error, served
-from tests.helpers.trial import listening, wait_for
+from tests.helpers.trial import build, listening, wait_for
 from turnwise.models.encoder import Encoder
+from turnwise.serve.errors import public_message
 from turnwise.serve.settings import Limits, ServeSettings
 
 JSON = {"content-type": "application/json"}
@@ -195,3 +199,38 @@ def test_request_of_a_client_that_has_gone_is_not_encoded(tiny_folder, monkeypat
         go.set()
         assert httpx.post(f"{address}/embed", json={"inputs": ["a taxi"]}).status_code == 200
     assert sum(encoded) < 20
+
+
+def test_missing_body_is_an_empty_object(client: TestClient) -> None:
+    assert client.post("/reload").json() == client.post("/reload", json={}).json() | {"seconds": ANY}
+    assert is_error(client.post("/reload", json={"x": 1}), 422)
+    assert is_error(client.post("/map/undo"), 404, "not_configured")
+    # a page of another origin can send this without asking
+    assert is_error(client.post("/reload", headers={"origin": "https://example.org"}), 415, "not_json")
+    assert client.post("/reload", json={}, headers={"origin": "https://example.org"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("message", "public"),
+    [
+        ("/srv/a b/intents is damaged", "a b/intents is damaged"),
+        ("run `turnwise map --out /srv/logs/map`, see 'https://example.org/a/b'", None),
+        ("the file '/srv/x/keys.txt' (/srv/y) and/or s3://bucket/x", "the file 'keys.txt' (y) and/or s3://bucket/x"),
+    ],
+)
+def test_messages_without_folders(message: str, public: str | None) -> None:
+    assert public_message(message) == (public or message.replace("/srv/logs/", ""))
+
+
+def test_errors_show_no_path_of_the_server(tiny_folder, tmp_path: Path) -> None:
+    settings = build(tmp_path, tiny_folder("bert"))
+    with served(settings) as client:
+        answers = {
+            404: client.get("/conversations/dialogue", params={"id": "none"}),
+            422: client.post("/v1/embeddings", json={"input": "a", "model": "none", "dimensions": 7}),
+        }
+        shutil.rmtree(tmp_path / "intents")
+        answers[409] = client.post("/reload")
+        for status, answer in answers.items():
+            assert is_error(answer, status), answer.text
+            assert str(tmp_path) not in answer.text and str(tiny_folder("bert")) not in answer.text

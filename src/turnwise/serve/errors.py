@@ -1,5 +1,6 @@
 """JSON responses: every error has the same shape."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -30,6 +31,9 @@ _ERRORS = {
     503: ("overloaded_error", "The service is loading, stopping or overloaded; see `Retry-After`."),
     504: ("timeout_error", "The request took too long."),
 }
+
+#: The folders of an absolute path.
+_FOLDERS = re.compile(r"(?<![^\s'\"`(=])/(?:[^/\s'\"`]+/)*")
 
 #: Default error codes by status.
 _CODES = {404: "not_found", 405: "method_not_allowed"}
@@ -78,6 +82,11 @@ class ServiceError(HTTPException):
         return Response(to_json(body), self.status_code, self.headers, media_type="application/json")
 
 
+def public_message(error: object) -> str:
+    """Return the message of an error without the folders of this machine; of a path, its last name is left."""
+    return _FOLDERS.sub("", str(error))
+
+
 def json_response(value: Any) -> Response:
     """Return a JSON response; NaN and infinity become null."""
     return Response(to_json(value, inf_nan_mode="null"), media_type="application/json")
@@ -124,11 +133,11 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(TurnwiseError)
     async def on_turnwise_error(_: Request, error: TurnwiseError) -> Response:
-        return ServiceError(409, str(error), code="refused").response()
+        return ServiceError(409, public_message(error), code="refused").response()
 
     @app.exception_handler(ProjectError)
     async def on_journal_error(_: Request, error: ProjectError) -> Response:
-        return unavailable(f"nothing was changed: {error}", "not_written", seconds=60).response()
+        return unavailable(f"nothing was changed: {public_message(error)}", "not_written", seconds=60).response()
 
 
 def _first_error(errors: Sequence[Any]) -> tuple[str, str | None]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from turnwise.assist.intents.storage import ExampleChange, IntentFolder
 from turnwise.core.errors import IntentError
+from turnwise.serve.errors import public_message
 from turnwise.serve.observability import describe_failure, log
 
 #: After a recalibration, the next one starts after a pause of the same duration, but of at most this many seconds: if
@@ -101,7 +102,7 @@ class ExampleChanges:
         try:
             apply()
         except Exception as error:
-            self.failure = f"{type(error).__name__}: {error}"
+            self.failure = f"{type(error).__name__}: {public_message(error)}"
             self._observe(False)
             log(logging.ERROR, event="not_recalibrated", **describe_failure(error))
             raise

@@ -148,8 +148,8 @@ class BodyLimit(HttpMiddleware):
     """Reads a request's body before the application sees any of it.
 
     Rejects requests with too many headers (431) or an ambiguous length (400), and bodies that are too large (413), too
-    slow (408), or not JSON by their content type (415): a page of another origin can send any other type without a CORS
-    preflight. If the client disconnects, a request that only reads is abandoned.
+    slow (408), or not JSON by their content type (415): a page of another origin can send any other type, and no body,
+    without a CORS preflight. If the client disconnects, a request that only reads is abandoned.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits):
@@ -179,7 +179,7 @@ class BodyLimit(HttpMiddleware):
         if body is None:
             message = f"the body has more than {self.limits.body:,} bytes: send less at a time"
             raise ServiceError(413, message, code="body_too_large", headers=_CLOSE)
-        if body and not _is_json(headers):
+        if (body or "origin" in headers) and not _is_json(headers):
             message = "the body must be JSON: send it with `Content-Type: application/json`, and not compressed"
             raise ServiceError(415, message, code="not_json")
         scope["record"].body = body

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Body, Depends, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import from_json
@@ -77,8 +77,12 @@ class StrictModel(BaseModel):
         return data
 
 
-class EmptyBody(StrictModel, json_schema_extra={"example": {}}):
+class EmptyObject(StrictModel, json_schema_extra={"example": {}}):
     """An empty object."""
+
+
+#: The body of a request without fields, which may be missing.
+EmptyBody = Annotated[EmptyObject, Body(default_factory=EmptyObject)]
 
 
 class TurnInput(StrictModel):

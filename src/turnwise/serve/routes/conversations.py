@@ -9,7 +9,7 @@ from turnwise.assist.conversations import ConversationCluster, Conversations, co
 from turnwise.assist.responses.responder import Answer, Responder, Suggestion
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import SearchError
-from turnwise.serve.errors import ServiceError, configured, error_responses, json_response
+from turnwise.serve.errors import ServiceError, configured, error_responses, json_response, public_message
 from turnwise.serve.models import LoadedModels
 from turnwise.serve.schemas import EXAMPLE_TURNS, ITEMS, Context, Integer, Name, StrictModel, Text, Turns, make_router
 
@@ -186,7 +186,7 @@ async def get_dialogue(
         try:
             dialogue = await context.service.in_thread(_get_conversations(models).dialogue, name, source)
         except SearchError as error:
-            raise ServiceError(404, str(error), param="id", code="unknown_dialogue") from None
+            raise ServiceError(404, public_message(error), param="id", code="unknown_dialogue") from None
         return json_response(_dialogue_body(dialogue.id, dialogue.source, dialogue.split, dialogue.turns))
 
 

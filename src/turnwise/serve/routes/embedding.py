@@ -115,7 +115,7 @@ async def create_embeddings(body: EmbeddingsRequest, context: Context) -> Respon
     with context.service.lease() as models:
         encoder = models.batcher.encoder
         if body.dimensions not in (None, encoder.hidden):
-            message = f"dimensions: vectors of {models.name} have {encoder.hidden} dimensions and cannot be shortened"
+            message = f"dimensions: vectors of this model have {encoder.hidden} dimensions and cannot be shortened"
             raise ServiceError(422, message, code="invalid", param="dimensions")
         items = _to_items(body.input, context, encoder.composer.vocabulary if _has_tokens(body.input) else 0)
         context.record.texts = len(items)

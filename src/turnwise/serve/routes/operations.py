@@ -15,9 +15,17 @@ from turnwise.assist.intents.examples import IntentPair
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import TurnwiseError
-from turnwise.serve.errors import ServiceError, configured, error_responses, json_response, text_response, unavailable
+from turnwise.serve.errors import (
+    ServiceError,
+    configured,
+    error_responses,
+    json_response,
+    public_message,
+    text_response,
+    unavailable,
+)
 from turnwise.serve.models import REPORT
-from turnwise.serve.observability import log
+from turnwise.serve.observability import log, log_failure
 from turnwise.serve.schemas import Context, EmptyBody, StrictModel, make_router
 from turnwise.version import __version__
 
@@ -193,7 +201,9 @@ async def reload(_: EmptyBody, context: Context) -> Response:
     try:
         models = await context.service.reload()
     except TurnwiseError as error:
-        raise ServiceError(409, f"nothing was reloaded: {error}", code="not_reloaded") from None
+        log_failure(error, "not_reloaded")
+        message = f"nothing was reloaded: {public_message(error)}"
+        raise ServiceError(409, message, code="not_reloaded") from None
     seconds = round(time.perf_counter() - start, 3)
     log(logging.INFO, event="reloaded", model=models.name, seconds=seconds)
     return json_response({"model": models.name, "size": models.batcher.encoder.hidden, "seconds": seconds})
