@@ -227,6 +227,24 @@ def test_clusters_match_topics(tmp_path: Path) -> None:
     assert conversations.cluster(MapSettings("tsne", 10)) is not clustering
 
 
+def test_clusters_are_kept_for_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversations = Conversations.open(tmp_path / "table", BagOfWords(size=32))
+    conversations.index(dialogues(120))
+    clustering = conversations.cluster(MapSettings("tsne", 10), keep=True)
+
+    def fail(*_: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(Conversations, "_compute_clusters", fail)
+    other = Conversations.open(tmp_path / "table", BagOfWords(size=32))
+    assert other.cluster(MapSettings("tsne", 10)) == clustering
+    with pytest.raises(AssertionError, match="computed again"):
+        other.cluster(MapSettings("tsne", 11))
+    other.index(dialogues(123))
+    with pytest.raises(AssertionError, match="computed again"):
+        other.cluster(MapSettings("tsne", 10))
+
+
 # ---- titles
 
 

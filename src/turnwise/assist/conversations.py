@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
 
 from turnwise.assist.map.clustering import describe_clusters, find_clusters
 from turnwise.assist.map.reduction import DimensionReduction, MapSettings
@@ -38,8 +39,8 @@ from turnwise.models.vector_cache import encode_distinct
 #: Dialogues that are encoded and committed together: at most so many are repeated after an interruption.
 BATCH = 256
 
-#: The tables of a database: conversations, and turn statistics.
-TABLE, _STATISTICS = "conversations", "usual"
+#: The tables of a database: conversations, turn statistics, and the results of clustering.
+TABLE, _STATISTICS, _CLUSTERS = "conversations", "usual", "clusters"
 
 #: The key of the mean turn; no text is empty.
 _MEAN = ""
@@ -198,7 +199,7 @@ class Conversations:
     @staticmethod
     def drop(uri: str | Path) -> None:
         """Remove the conversations in a database, if there are any."""
-        for name in (TABLE, _STATISTICS):
+        for name in (TABLE, _STATISTICS, _CLUSTERS):
             VectorTable.drop(uri, name)
 
     def __init__(self, table: VectorTable, statistics: VectorTable, encoder: SupportsEncode, max_length: int | None):
@@ -208,7 +209,7 @@ class Conversations:
         self._table = table
         self._statistics_table = statistics
         self._statistics = self._read_statistics()
-        self._clustering: tuple[Any, ConversationClustering] | None = None  # the latest, with its settings
+        self._clustering: tuple[str, ConversationClustering] | None = None  # the latest, with its state
 
     def __len__(self) -> int:
         return len(self._table)
@@ -274,13 +275,38 @@ class Conversations:
         (row,) = rows
         return Dialogue(name, _stored_turns(row), row["source"], row["split"])
 
-    def cluster(self, settings: MapSettings | None = None, *, progress: Progress = silent) -> ConversationClustering:
-        """Return clusters, named by what users say in them; cached until conversations are added."""
+    def cluster(
+        self, settings: MapSettings | None = None, *, keep: bool = False, progress: Progress = silent
+    ) -> ConversationClustering:
+        """Return clusters, named by what users say in them; cached until conversations are added.
+
+        `keep` stores them in the database, for other processes.
+        """
         self._check_not_empty()
         settings = settings or MapSettings()
-        cached = self._clustering
-        if cached is not None and cached[0] == (len(self), settings):
-            return cached[1]
+        state = f"{len(self)} {settings}"
+        if self._clustering is None or self._clustering[0] != state:
+            stored = self._read_clusters(state)
+            self._clustering = state, stored or self._compute_clusters(settings, progress)
+            if keep and stored is None:
+                rows = {"clustering": [TypeAdapter(ConversationClustering).dump_json(self._clustering[1]).decode()]}
+                self._open_clusters().add([state], np.ones((1, 1), np.float32), rows)
+        return self._clustering[1]
+
+    def _open_clusters(self) -> VectorTable:
+        import pyarrow as pa
+
+        return VectorTable.open(self._table.uri, _CLUSTERS, size=1, columns=pa.schema({"clustering": pa.string()}))
+
+    def _read_clusters(self, state: str) -> ConversationClustering | None:
+        """Return the clusters that were stored for a state of the table; None if there are none."""
+        if not VectorTable.exists(self._table.uri, _CLUSTERS):
+            return None
+        for row in self._open_clusters().read(["clustering"], {KEY: state}).to_pylist():
+            return TypeAdapter(ConversationClustering).validate_json(row["clustering"])
+        return None
+
+    def _compute_clusters(self, settings: MapSettings, progress: Progress) -> ConversationClustering:
         rows = self._table.read([KEY, VECTOR, "dialogue", "source", "speakers", "texts"])
         # In a fixed order, independent of the order in the files.
         rows = rows.take(np.argsort(np.array(rows[KEY].to_pylist()), kind="stable"))
@@ -293,9 +319,7 @@ class Conversations:
             titles = tuple(conversation_title(_stored_turns(stored[row])) for row in each.representatives)
             clusters.append(ConversationCluster(each.number, each.name, each.words, each.size, examples, titles))
         pairs = zip(stored, labels.tolist(), strict=True)
-        clustering = ConversationClustering(clusters, [(row["dialogue"], row["source"], label) for row, label in pairs])
-        self._clustering = (len(self), settings), clustering
-        return clustering
+        return ConversationClustering(clusters, [(row["dialogue"], row["source"], label) for row, label in pairs])
 
     def _check_not_empty(self) -> None:
         if not len(self):

@@ -194,6 +194,8 @@ class ProjectBuilder:
             index.index(self._corpus, total=len(self._corpus), progress=self._progress)
         if isinstance(index, Responder):
             index.add(self._answers, progress=self._progress)
+        else:
+            index.cluster(keep=True, progress=self._progress)  # which takes too long for a request
 
     def _remove_old_builds(self) -> None:
         """Remove builds before the previous one, but for labelled maps, unless a running service uses them."""
