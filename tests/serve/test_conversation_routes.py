@@ -1,6 +1,8 @@
 """Suggested answers, similar conversations and coherence checks over HTTP."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -8,11 +10,13 @@ import pytest
 from starlette.testclient import TestClient
 from torch import manual_seed, nn
 
+from tests.helpers import HANG_SECONDS
 from tests.helpers.served import is_error, served
 from turnwise import Encoder
 from turnwise.assist.conversations import Conversations
 from turnwise.assist.responses.responder import Responder
 from turnwise.core.dialogue import Turn
+from turnwise.core.errors import SearchError
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
 from turnwise.models.backbone.load import load_backbone
@@ -158,3 +162,23 @@ def test_empty_table(tmp_path: Path, tiny_folder) -> None:
         assert "index a store" in answer.json()["error"]["message"]
         assert client.post("/respond/answers", json={"answers": [{"text": "yes"}]}).json() == {"added": 1}
         assert client.post("/respond", json={"conversation": CONVERSATION}).json()["suggestions"][0]["text"] == "yes"
+
+
+def test_coherence_checks_do_not_delay_other_requests(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, go = threading.Event(), threading.Event()
+
+    def wait(*_: object) -> None:
+        started.set()
+        assert go.wait(HANG_SECONDS)
+        raise SearchError("enough")
+
+    monkeypatch.setattr(Reranker, "out_of_place", wait)
+    with ThreadPoolExecutor(6) as pool:
+        slow = [pool.submit(client.post, "/coherence", json={"conversation": ["a", "b"]}) for _ in range(6)]
+        try:
+            assert started.wait(HANG_SECONDS)
+            assert client.post("/conversations/similar", json={"conversation": ["a"]}).status_code == 200
+            assert not any(each.done() for each in slow)
+        finally:
+            go.set()
+        assert {each.result().status_code for each in slow} == {409}

@@ -18,7 +18,7 @@ import pytest
 from tests.helpers import HANG_SECONDS
 from tests.helpers.command_line import run
 from tests.helpers.served import served
-from tests.helpers.trial import listening, running, wait_for
+from tests.helpers.trial import build, listening, running, wait_for
 from turnwise import Encoder
 from turnwise.core.errors import ServeError
 from turnwise.serve.app import create_app
@@ -210,3 +210,18 @@ def test_missing_folders(tmp_path: Path, tiny_folder) -> None:
     ):
         with pytest.raises(AssertionError, match=message), served(settings):
             pass
+
+
+def test_reading_commands_work_beside_a_service(tmp_path: Path, tiny_folder) -> None:
+    settings = build(tmp_path, tiny_folder("bert"), with_reranker=False)
+    model = ("--model", settings.model)
+    with listening(settings) as address:
+        httpx.post(f"{address}/map/name", json={"group": 0, "name": "taxis"}).raise_for_status()
+        assert "taxis" in run("labels", "status", settings.map).stdout
+        run("labels", "next", settings.map)
+        run("labels", "export", settings.map, "--out", tmp_path / "labels.csv")
+        run("intents", "predict", settings.intents, "find a taxi")
+        run("intents", "examples", "export", settings.intents, "--out", tmp_path / "examples.csv")
+        run("responses", "suggest", settings.responses, "hello", *model)
+        run("conversations", "similar", settings.conversations, "hello", *model)
+        assert "in another process" in run("labels", "undo", settings.map, code=1).stderr

@@ -1,12 +1,9 @@
 """Loading and replacing models. A reload loads new models beside the old ones, which finish their requests."""
 
-import inspect
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from turnwise.assist.conversations import Conversations
 from turnwise.assist.intents.classifier import IntentClassifier
@@ -23,9 +20,6 @@ from turnwise.serve.example_changes import ExampleChanges
 from turnwise.serve.observability import ServiceMetrics
 from turnwise.serve.settings import ServeSettings
 
-if TYPE_CHECKING:
-    from turnwise.models.reranker import Reranker
-
 #: The page that an evaluation writes.
 REPORT = "report.html"
 
@@ -34,23 +28,6 @@ _BACKGROUND_TEXTS = 8
 
 #: The folder of classifiers that were fitted on a map's labels, in the map's folder; projects have their own.
 INTENTS = "intents"
-
-
-class LockedReranker:
-    """A re-ranker for several threads, of which one at a time runs a method: its tokenizer must not be used by two."""
-
-    def __init__(self, reranker: "Reranker"):
-        self._reranker = reranker
-        self._lock = threading.Lock()
-
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the re-ranker; methods wait for each other."""
-        value = getattr(self._reranker, name)
-        return partial(self._run_alone, value) if inspect.ismethod(value) else value
-
-    def _run_alone(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        with self._lock:
-            return method(*arguments, **named)
 
 
 class ServedIntents(ExampleChanges):
@@ -87,7 +64,7 @@ class LoadedModels:
         self.name = settings.model
         self.users = 0  # requests that are using these models
         self.is_retired = False  # replaced by a reload
-        self.reranker: Any = None  # LockedReranker
+        self.reranker: Any = None  # a `Reranker`, used in `Service.in_reranking_thread`
         self.responder: Responder | None = None
         self.conversations: Conversations | None = None
         self.intents: ServedIntents | None = None
@@ -103,7 +80,7 @@ class LoadedModels:
                 with without_garbage_collection():
                     from turnwise.models.reranker import Reranker
 
-                self.reranker = LockedReranker(Reranker.load(settings.reranker))
+                self.reranker = Reranker.load(settings.reranker)
             if settings.responses is not None:
                 self.responder = Responder.open(settings.responses, self.encoder, self.reranker)
                 if settings.project is not None:  # those that were added while it was being built

@@ -41,8 +41,9 @@ class Service:
         self._reloading = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
         self._blocked = 0
-        # for searches, re-ranking and decisions; more threads would only compete for the same cores
+        # for searches and decisions; more threads would only compete for the same cores
         self._threads = ThreadPoolExecutor(4, "worker")
+        self._reranking_thread = ThreadPoolExecutor(1, "re-ranker")
         self._slow_thread = ThreadPoolExecutor(1, "slow-worker")
         self._change_thread = ThreadPoolExecutor(1, "change-worker")  # changes files and replaces models
 
@@ -71,7 +72,7 @@ class Service:
         if self._following is not None:
             async with self._reloading:  # a reload that has begun is finished first
                 self._following.cancel()
-        for threads in (self._slow_thread, self._change_thread, self._threads):
+        for threads in (self._slow_thread, self._change_thread, self._reranking_thread, self._threads):
             await asyncio.to_thread(threads.shutdown)
         models, self.models = self.models, None
         if models is not None:
@@ -153,6 +154,10 @@ class Service:
     async def in_thread(self, work: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
         """Run blocking work in a thread; raise 503 if too many requests are waiting."""
         return await self._run_in(self._threads, partial(work, *arguments, **named))
+
+    async def in_reranking_thread(self, work: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+        """Run work with the re-ranker: one at a time, because of its tokenizer, and without delaying other work."""
+        return await self._run_in(self._reranking_thread, partial(work, *arguments, **named))
 
     async def in_slow_thread(self, work: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
         """Run slow work in its own thread, one at a time, so that equal requests share a cached result."""

@@ -105,9 +105,9 @@ async def suggest_answers(body: RespondRequest, context: Context) -> Response:
         inputs = list(responder.inputs(turns))
         result = await context.encode(models.batcher, inputs, max_length=responder.max_length)
         where = body.where.model_dump(exclude_none=True) or None
-        suggestions = await context.service.in_thread(
-            responder.suggest, turns, top=body.top, where=where, vectors=result.vectors
-        )
+        service = context.service
+        run = service.in_thread if responder.reranker is None else service.in_reranking_thread
+        suggestions = await run(responder.suggest, turns, top=body.top, where=where, vectors=result.vectors)
         return json_response({"suggestions": suggestions})
 
 
@@ -214,7 +214,7 @@ async def check_coherence(body: CoherenceRequest, context: Context) -> Response:
     with context.service.lease() as models:
         reranker = models.reranker if models.reranker is not None and "deletion" in models.reranker.heads else None
         reranker = configured(reranker, "re-ranker that was trained with deletion", "--reranker FOLDER")
-        result = await context.service.in_thread(reranker.out_of_place, turns)
+        result = await context.service.in_reranking_thread(reranker.out_of_place, turns)
         return json_response({"scores": result.scores, "index": result.index})
 
 
