@@ -228,8 +228,8 @@ class Encoder(ABC):
         with ThreadPoolExecutor(1) as thread:  # one: the tokenizer has threads of its own
             ahead: deque[tuple[Compose, Future[list[Any]]]] = deque()
             for start in range(0, len(items), TOKENISE_BATCH):
-                texts, room, compose = self._split(items[start : start + TOKENISE_BATCH], max_length)
-                ahead.append((compose, thread.submit(run_tokenizer, self.tokenizer, texts, room)))
+                arguments, compose = self._split(items[start : start + TOKENISE_BATCH], max_length)
+                ahead.append((compose, thread.submit(run_tokenizer, self.tokenizer, *arguments)))
                 if len(ahead) > 2:
                     compose, tokens = ahead.popleft()
                     yield compose(tokens.result())
@@ -292,15 +292,18 @@ class Encoder(ABC):
 
     def tokenise(self, items: Sequence[TextOrTurns], max_length: int | None = None) -> RaggedTokens:
         """Return the token sequences of inputs, truncated to `max_length` or the model's own, whichever is less."""
-        texts, room, compose = self._split(items, max_length)
-        return compose(run_tokenizer(self.tokenizer, texts, room))
+        arguments, compose = self._split(items, max_length)
+        return compose(run_tokenizer(self.tokenizer, *arguments))
 
-    def _split(self, items: Sequence[TextOrTurns], max_length: int | None) -> tuple[list[str], int | None, Compose]:
+    def _split(
+        self, items: Sequence[TextOrTurns], max_length: int | None
+    ) -> tuple[tuple[list[str], int, list[bool]], Compose]:
         """Return the arguments of `run_tokenizer` for inputs, and what makes token sequences of its result."""
         longest, composer = min(max_length or self.max_length, self.max_length), self.composer
         texts = [item for item in items if isinstance(item, str)]
         if len(texts) == len(items) and self.style == "separator":
-            return texts, longest, lambda encoded: composer.texts(collect_tokens(encoded), longest)
+            arguments = texts, longest, [True] * len(texts)
+            return arguments, lambda encoded: composer.texts(collect_tokens(encoded), longest)
         histories = [_turns_of(item, self.style) for item in items]
 
         def compose(encoded: list[Any]) -> RaggedTokens:
@@ -316,7 +319,8 @@ class Encoder(ABC):
                 ]
             )
 
-        return [text for turns in histories for _, text in turns], None, compose
+        from_start = [len(turns) == 1 and not composer.roles for turns in histories for _ in turns]
+        return ([text for turns in histories for _, text in turns], longest, from_start), compose
 
     @classmethod
     def load(

@@ -12,6 +12,7 @@ from tests.helpers.families import FAMILIES, WORDS, sequences, tokenizer
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer, collect_tokens, run_tokenizer, tokenise
 from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.ragged import RaggedTokens, Tokens
+from turnwise.models.encoder import Encoder
 
 Folder = Callable[[str], Path]
 
@@ -187,14 +188,29 @@ COMPOSERS = {family: Composer.of(tokenizer(family)) for family in FAMILIES}
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_only_the_needed_part_of_a_long_text_is_tokenised(family: str) -> None:
-    words = " ".join(WORDS)
+    words = " ".join(WORDS) + "  "
     texts = [
         "find a taxi",
-        (words + "  ") * 50,
+        words * 100,
         "x" * 5_000 + " taxi",
         " " * 3_000 + words,
-        "taxi" + " " * 3_000 + words,
+        "hi" + " " * 3_000 + words,
+        "." * 5_000,
     ]
-    expected = [each[:9].tolist() for each in tokenise(tokenizer(family), texts)]
-    assert [each[:9].tolist() for each in collect_tokens(run_tokenizer(tokenizer(family), texts, 9))] == expected
-    assert len(run_tokenizer(tokenizer(family), [texts[1]], 9)[0]) < 90
+    every = tokenise(tokenizer(family), texts)
+    for first in (True, False):
+        needed = slice(9) if first else slice(-9, None)
+        encoded = run_tokenizer(tokenizer(family), texts, 9, [first] * len(texts))
+        assert [each[needed].tolist() for each in collect_tokens(encoded)] == [each[needed].tolist() for each in every]
+        assert 9 < len(encoded[1]) < len(every[1]) / 2
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_long_turns_have_the_tokens_of_their_ends(family: str, tiny_folder: Folder) -> None:
+    encoder = Encoder.load(tiny_folder(family), device="cpu")
+    words = " ".join(WORDS)
+    long = f"{words} " * 100 + f"{words} taxi"
+    conversations = [[long], ["hello", long], [long, "yes"]]
+    texts, compose = [text for each in conversations for text in each], encoder._split(conversations, 12)[1]
+    expected = compose(run_tokenizer(encoder.tokenizer, texts))
+    assert [each.tolist() for each in encoder.tokenise(conversations, 12)] == [each.tolist() for each in expected]

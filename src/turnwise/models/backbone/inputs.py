@@ -53,6 +53,9 @@ MARKS: dict[AuxiliaryTask, str] = {"insertion": "[INS]", "deletion": "[DEL]", "s
 #: Characters of a text that are tokenised first for each token that is needed: twice as many as tokens usually have.
 _CHARACTERS_PER_TOKEN = 10
 
+#: The characters, and so the most tokens, of a word; WordPiece reads longer ones as unknown.
+_WORD = 100
+
 _EMPTY: Tokens = np.empty(0, np.int32)
 
 
@@ -61,15 +64,19 @@ def tokenise(tokenizer: AnyTokenizer, texts: Sequence[str]) -> RaggedTokens:
     return collect_tokens(run_tokenizer(tokenizer, texts))
 
 
-def run_tokenizer(tokenizer: AnyTokenizer, texts: Sequence[str], room: int | None = None) -> list[Any]:
+def run_tokenizer(
+    tokenizer: AnyTokenizer, texts: Sequence[str], room: int | None = None, from_start: Sequence[bool] = ()
+) -> list[Any]:
     """Return the tokens of texts in the tokenizer's own form; other Python threads run in the meantime.
 
-    If only the first `room` tokens of each text are needed, the end of a long text is not tokenised.
+    If only the first (`from_start`) or last `room` tokens of each text are needed, the rest of a long text is left out.
     """
     if room is not None:
-        heads = [_head(text, room * _CHARACTERS_PER_TOKEN) for text in texts]
-        encoded = run_tokenizer(tokenizer, heads)
-        short = [row for row, head in enumerate(heads) if head != texts[row] and len(encoded[row]) < room]
+        longest = room * _CHARACTERS_PER_TOKEN + 10 * _WORD
+        pairs = zip(texts, from_start, strict=True)
+        encoded = run_tokenizer(tokenizer, [text[:longest] if first else text[-longest:] for text, first in pairs])
+        # a cut may change the tokens of the word that it divides
+        short = [row for row, text in enumerate(texts) if len(text) > longest and len(encoded[row]) < room + _WORD]
         for row, whole in zip(short, run_tokenizer(tokenizer, [texts[row] for row in short]), strict=True):
             encoded[row] = whole
         return encoded
@@ -82,11 +89,6 @@ def run_tokenizer(tokenizer: AnyTokenizer, texts: Sequence[str], room: int | Non
     backend.no_truncation()
     backend.no_padding()
     return list(backend.encode_batch_fast(list(texts), add_special_tokens=False))
-
-
-def _head(text: str, characters: int) -> str:
-    """Return the words of a text within its first characters; the whole text if there are none."""
-    return text if len(text) <= characters else text[: max(0, text.rfind(" ", 0, characters))] or text
 
 
 def collect_tokens(encoded: Sequence[Any]) -> RaggedTokens:
