@@ -107,3 +107,14 @@ def test_text_reader_refuses_other_formats(tmp_path: Path):
     path.write_text('version: "3.1"\nnlu:\n- intent: greet\n  examples: |\n    - hello\n', encoding="utf-8")
     result = run("text", path, "--out", tmp_path / "s", exit_code=1)
     assert "import auto" in str(result.exception)
+
+
+def test_files_that_cannot_be_read_are_listed_after_the_others_are_imported(log: Path, tmp_path: Path):
+    (tmp_path / "chat.txt").write_text("Anna: hello\nAgent: hi\nAnna: bye\n")
+    (tmp_path / "manual.pdf").write_text("%PDF")
+    result = run("auto", tmp_path, "--out", tmp_path / "store", "--yes", "--set", "speakers=Anna=user", exit_code=1)
+    assert "`table` for 1 file" in result.stderr and "`text` for 1 file" in result.stderr
+    assert result.stdout.count("manual.pdf has a format that is not recognised") == 1
+    assert str(result.exception).startswith("files that were not read (see above): 1;")
+    assert set(texts(tmp_path / "store")) == {"T1", "T2", "chat.txt/1"}
+    assert texts(tmp_path / "store")["chat.txt/1"][0] == ("user", "hello")

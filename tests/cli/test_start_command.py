@@ -237,6 +237,21 @@ def test_masking_is_remembered_and_cannot_be_changed_later(
     assert "new@b.com" not in "".join(turn.text for each in Store(_part(folder, "store")) for turn in each.turns)
 
 
+def test_a_folder_of_several_formats_makes_a_project_and_unread_files_an_exit_status(
+    tmp_path: Path, run_turnwise: Run, tiny_folder: Callable[[str], Path], dialogues: list[Dialogue]
+) -> None:
+    (tmp_path / "logs").mkdir()
+    write_chats(tmp_path / "logs" / "chats.jsonl", dialogues[:9])
+    (tmp_path / "logs" / "log.csv").write_text("conversation,speaker,text\nc1,user,hello there\nc1,agent,hi\n")
+    (tmp_path / "logs" / "empty.csv").touch()
+    options = ("--out", tmp_path / "project", "--model", tiny_folder("bert"), "--no-serve")
+    _, error = run_turnwise("start", tmp_path / "logs", *options, code=1)
+    assert error.endswith("of files that were not read:\n  empty.csv is empty\n")
+    assert len(Store(_part(tmp_path / "project", "store"))) == 10
+    (tmp_path / "logs" / "empty.csv").unlink()
+    assert "10 were already there" in run_turnwise("start", tmp_path / "logs", *options)[0]
+
+
 def test_a_store_is_used_as_it_is_and_refused_where_it_should_be_masked(
     tmp_path: Path, run_turnwise: Run, tiny_folder: Callable[[str], Path], dialogues: list[Dialogue]
 ) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.helpers.layouts import BASES, LAYOUTS, Layout, csv_bytes, lay_out
 from turnwise.core.errors import CorpusError
-from turnwise.corpus.importing.detection import detect_format
-from turnwise.corpus.importing.pipeline import import_corpus
+from turnwise.corpus.importing.formats import detect_format
+from turnwise.corpus.importing.pipeline import SplitPlan, import_corpus
 from turnwise.corpus.registry import READERS
 
 #: Training data with candidates or labels, and texts that the reader's tests make hard to recognise.
@@ -91,9 +91,16 @@ def test_plain_text_needs_recurring_speakers(tmp_path: Path):
     [
         ({"notes.csv": b"date,amount\n2024-01-01,5\n"}, "column of the conversation is not recognised among 'date'"),
         ({"data.json": b'{"numbers": [1, 2, 3]}'}, "not recognised"),
-        ({"image.png": b"\x89PNG\r\n\x1a\n\x00\x00"}, "not recognised"),
-        ({"broken.json": b'{"messages": ['}, "not recognised"),
-        ({"empty.csv": b""}, "not recognised"),
+        ({"image.png": b"\x89PNG\r\n\x1a\n\x00\x00"}, "other files than pictures"),
+        ({"notes.pdf": b"%PDF"}, "notes.pdf has a format that is not recognised. Name a reader"),
+        ({"broken.json": b'{"messages": ['}, "broken.json is damaged in line 1: not valid JSON from here on"),
+        ({"broken.jsonl": b'{"messages": [\n'}, "broken.jsonl is damaged in line 1: not valid JSON"),
+        ({"broken.parquet": b"PAR1"}, "broken.parquet is damaged: not a complete Parquet file"),
+        ({"broken.csv.gz": b"\x1f\x8b\x08\x00"}, "broken.csv.gz is damaged: cannot be read to its end"),
+        ({"empty.csv": b""}, "empty.csv is empty"),
+        ({"blank.txt": b" \n\n"}, "blank.txt is empty"),
+        ({"header.csv": b"conversation;speaker;text\n"}, "header.csv is a table without rows"),
+        ({"list.json": b"[]"}, "list.json has no records"),
         ({"settings.yml": b"host: example.com\nport: 80\n"}, "not recognised"),
     ],
 )
@@ -129,3 +136,57 @@ def test_store_is_not_imported_again(tmp_path: Path):
     import_corpus("table", log, tmp_path / "store")
     with pytest.raises(CorpusError, match="is a store already"):
         detect_format(tmp_path / "store")
+
+
+def test_every_file_of_a_folder_is_read_by_its_own_format_or_listed(tmp_path: Path):
+    tables = {f"days/{day}.csv": csv_bytes(("conversation", "speaker", "text"), (day, "user", "hi")) for day in "abc"}
+    readers = ("slack", "convokit", "telegram", "zendesk", "mbox", "rasa", "lex")
+    exports = {f"{name}/{file}": content for name in readers for file, content in BASES[name].files.items()}
+    unread = {"manual.pdf": b"%PDF", "empty.txt": b"", "other.csv": b"date;amount\n1;2\n"}
+    with ZipFile(tmp_path / "teams.zip", "w") as archive:
+        for name, content in BASES["teams"].files.items():
+            archive.writestr(name, content)
+    ignored = {"photo.jpg": b"\xff\xd8", ".DS_Store": b"x"}
+    folder = lay_out(tmp_path / "in", tables | exports | unread | ignored)
+    (tmp_path / "teams.zip").rename(folder / "teams.zip")
+    assert detect_format(folder).reader == "auto"
+    store = import_corpus("auto", folder, tmp_path / "store")
+    sentences = store.manifest["facts"]["not read"]
+    assert [each.split()[0] for each in sorted(sentences)] == ["empty.txt", "manual.pdf", "other.csv"]
+    assert "empty.txt is empty" in sentences
+    alone = [len(BASES[name].expected) for name in ("teams", *readers)]
+    assert len(store) == 3 + sum(alone)
+    assert {dialogue.source for dialogue in store} == {"table", "teams", *readers}
+
+
+def test_equal_ids_in_files_of_different_formats_stay_apart(tmp_path: Path):
+    table = csv_bytes(("conversation", "speaker", "text", "time"), ("1", "user", "hello", "2024-02-01"))
+    tickets = [{"id": 1, "requester_id": 2, "comments": [{"author_id": 2, "public": True, "body": "My kettle leaks."}]}]
+    tickets[0]["comments"][0]["created_at"] = "2024-01-01"
+    folder = lay_out(tmp_path / "in", {"a.csv": table, "b.json": json.dumps(tickets)})
+    plan = SplitPlan.parse("50/0/50", by="time")
+    dialogues = {each.id: each for each in import_corpus("auto", folder, tmp_path / "store", split_plan=plan)}
+    assert {name: (each.source, each.split) for name, each in dialogues.items()} == {
+        "1": ("table", "test"),
+        "b.json/1": ("zendesk", "train"),
+    }
+
+
+def test_a_file_that_its_reader_refuses_does_not_stop_the_others(tmp_path: Path):
+    agent = {
+        f"agent/intents/greet_usersays_{language}.json": json.dumps([{"id": "1", "data": [{"text": "hi"}]}])
+        for language in ("en", "de")
+    }
+    folder = lay_out(tmp_path / "in", agent | {"log.csv": "conversation,speaker,text\na,user,hello\n"})
+    store = import_corpus("auto", folder, tmp_path / "store")
+    assert [dialogue.id for dialogue in store] == ["a"]
+    assert len(store.manifest["facts"]["not read"]) == 2
+    with pytest.raises(CorpusError, match="strict: stopped here"):
+        import_corpus("auto", folder, tmp_path / "strict", strict=True)
+
+
+def test_projects_and_stores_in_a_folder_are_no_logs(tmp_path: Path):
+    folder = lay_out(tmp_path / "in", {"log.csv": "conversation,speaker,text\na,user,hello\n", "p/turnwise.yaml": ""})
+    lay_out(folder, {"p/answers.jsonl": "{}\n"})
+    import_corpus("table", folder / "log.csv", folder / "store")
+    assert detect_format(folder).reader == "table"

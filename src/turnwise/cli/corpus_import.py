@@ -15,6 +15,7 @@ from turnwise.cli.options import AsJson, ReaderOptions, StoreOut, parse_key_valu
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 from turnwise.corpus.hygiene.edits import HolePolicy
+from turnwise.corpus.storage.rejections import NOT_READ
 
 if TYPE_CHECKING:
     from turnwise.corpus.storage.store import Store
@@ -117,6 +118,10 @@ def import_command(
         )
     show(manifest_summary(store), facts(out, import_facts(store.manifest, out)), as_json=as_json)
     warn_of_losses(store.manifest)
+    if unread := store.manifest["facts"].get(NOT_READ):
+        raise TurnwiseError(
+            f"files that were not read (see above): {len(unread):,}; {out} has the conversations of the others"
+        )
 
 
 def choose_reader(
@@ -128,7 +133,7 @@ def choose_reader(
     pairs = parse_key_values(list(settings or ()))
     if reader != AUTO:
         return reader, get_reader(reader).parse_options(pairs)
-    from turnwise.corpus.importing.detection import detect_format
+    from turnwise.corpus.importing.formats import detect_format
 
     detection = detect_format(path, encoding)
     message(f"{path} fits the reader `{detection.reader}`: {detection.why}.")
@@ -190,11 +195,15 @@ def import_facts(manifest: Mapping[str, Any], folder: Path) -> list[tuple[str, s
     for step in manifest["steps"]:
         changes = ", ".join(f"{count:,} {what}" for what, count in step["changes"].items())
         rows.append((f"step {step['step']}", changes or NO_CHANGE))
-    rows += [("rejected", f"{count:,} × {reason}") for reason, count in list(manifest["reasons"].items())[:5]]
+    unread = manifest["facts"].get(NOT_READ, ())
+    reasons = [each for each in manifest["reasons"].items() if not each[0].startswith("file: ") or not unread]
+    rows += [("rejected", f"{count:,} × {reason}") for reason, count in reasons[:5]]
     if manifest["rejected"]:
         rows.append(("", f"all {manifest['rejected']:,} are listed in {folder / 'rejected.jsonl'}"))
     for name, value in manifest["facts"].items():
-        if isinstance(value, dict):
+        if isinstance(value, list):
+            rows += [(name, entry) for entry in value]
+        elif isinstance(value, dict):
             rows += [(name, f"{key}: {entry}") for key, entry in value.items()]
         else:
             rows.append(("fact", f"{name}: {value}"))

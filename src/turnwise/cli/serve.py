@@ -16,6 +16,7 @@ from turnwise.core.errors import TurnwiseError
 from turnwise.core.imports import require, without_garbage_collection
 from turnwise.core.model_names import TURNWISE_SMALL_INT8
 from turnwise.core.project import DESCRIPTION, Project
+from turnwise.corpus.storage.rejections import NOT_READ
 
 if TYPE_CHECKING:
     from turnwise.assist.projects import LogAddition
@@ -153,6 +154,7 @@ def start_command(
         _check_port(port)
     if log is not None:
         _check_log(project, log)
+    unread: list[str] = []
     with project.lock("updating", f"process {os.getpid()}"):
         with progress_bar() as progress:
             progress("loading the encoder", 0)
@@ -163,10 +165,13 @@ def start_command(
             settled = {name: getattr(project, name) for name in ("reader", "options", "steps", "regions")}
             project.update(**settled)
             _show_addition(project, addition)
+            unread = addition.manifest["facts"].get(NOT_READ, [])
         with progress_bar() as progress:
             made = ProjectBuilder(project, encoder, progress).build()
     project = Project.load(project.folder)
     _show_project(project, made)
+    if unread:
+        message("\n  ".join(["WARNING: the project lacks the conversations of files that were not read:", *unread]))
     if service is not None:
         message(f"{service} switches to what is new within seconds")
     elif serve:
@@ -175,6 +180,8 @@ def start_command(
             from turnwise.serve.settings import ServeSettings
 
         run(ServeSettings(project=project.folder, hosts=_LOOPBACK), _LOOPBACK[1], port)
+    if unread:
+        raise typer.Exit(1)
 
 
 def _check_port(port: int) -> None:

@@ -1,24 +1,25 @@
-"""Recognising the format of a log: which reader fits a file or folder, with which options, and why."""
+"""Recognising the format of files of one kind: which reader fits them, with which options, and why."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.json_paths import select
 from turnwise.corpus.readers.shared.fields import parse_time
-from turnwise.corpus.readers.shared.files import json_records, parquet_rows, unpacked
+from turnwise.corpus.readers.shared.files import json_records, parquet_rows
 from turnwise.corpus.readers.shared.speakers import ROLE_WORDS, WORDS
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.encodings import DETECT
-from turnwise.corpus.storage.store import is_store
+from turnwise.corpus.storage.rejections import Rejection
 
-_MAX_FILES = _MAX_ROWS = 2_000  # files of a folder, and rows of a table, that are looked at
+_MAX_ROWS = 2_000  # rows of tables that are looked at
+UNKNOWN = "has a format that is not recognised"
 
 #: Times that are neither ISO 8601 nor numbers.
 _DAYS = ["%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%Y/%m/%d"]
@@ -30,11 +31,9 @@ _TIME_FORMATS = (
 )
 
 _WHATSAPP_LINE = re.compile(r"\u200e?\[?\d{1,4}[./-]\d{1,2}[./-]\d{1,4},? \d{1,2}[:.]\d{2}.{0,12}?(?:\]| -) \S")
-_SPEAKER_LINE = re.compile(r"([^:\t]{1,40}?)\s*:\s+\S")
-#: Readers that take a .zip file as it is.
-_ZIP_READERS = ("slack", "teams", "discord", "whatsapp", "telegram", "dialogflow", "lex")
-
-_DAY_FILE = re.compile(r"\d{4}-\d\d-\d\d\.json")
+SPEAKER_LINE = re.compile(r"([^:\t]{1,40}?)\s*:\s+\S")
+JSON = (".json", ".jsonl", ".ndjson")
+_TABLES = (".csv", ".tsv", ".tab", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,53 +45,74 @@ class Detection:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def detect_format(path: Path, encoding: str | None = None) -> Detection:
-    """Return the reader for a file or folder, and its options; raise a CorpusError if nothing fits."""
-    if not path.exists():
-        raise CorpusError(f"{path} does not exist")
-    if path.is_dir() and is_store(path) and any(path.glob("dialogues-*.parquet")):
-        raise CorpusError(f"{path} is a store already: use it as it is")
-    with unpacked(CorpusSource(path, "sample", lambda rejection: None), "*") as source:
-        log = _LogSample(source.root, encoding)
-        detection = next((found for check in _CHECKS if (found := check(log)) is not None), None)
-        if detection is None:
-            seen = ", ".join(sorted({file.suffix or file.name for file in log.files})[:8]) or "nothing"
-            raise CorpusError(
-                f"the format of {path.name} is not recognised (found: {seen}). Name a reader of `turnwise corpus list`:"
-                " `table` reads tables whose columns you name, `json` reads JSON by paths that you name"
-            )
-    if source.root != path and detection.reader not in _ZIP_READERS:
-        raise CorpusError(f"{path.name} fits the reader `{detection.reader}`: unpack it, and import the folder")
+def detect_files(path: Path, encoding: str | None, files: Sequence[Path]) -> Detection:
+    """Return the reader of files of one kind; raise a CorpusError with the reason alone if none fits."""
+    sample = LogSample(path, encoding, files)
+    detection = next((found for check in _CHECKS if (found := check(sample)) is not None), None)
+    if detection is None:
+        raise CorpusError(sample.explain(files[0]))
     return detection
 
 
-class _LogSample:
+class LogSample:
     """The names and beginnings of the files of a log."""
 
-    def __init__(self, path: Path, encoding: str | None):
+    def __init__(self, path: Path, encoding: str | None, files: Sequence[Path]):
         self.path = path
-        self.source = CorpusSource(path, "sample", lambda rejection: None, encoding=encoding or DETECT)
-        found = [path] if path.is_file() else (file for file in sorted(path.rglob("*")) if file.is_file())
-        self.files = list(islice(found, _MAX_FILES))
+        self.rejections: list[Rejection] = []
+        self.source = CorpusSource(path, "sample", self.rejections.append, encoding=encoding or DETECT)
+        self.files = list(files)
+
+    def units(self, files: Sequence[Path]) -> Iterator[list[Path]]:
+        """Yield the files one by one, but tables with the same columns together."""
+        tables: dict[tuple[str, ...], list[Path]] = {}
+        for file in files:
+            if file in self.named(*_TABLES):
+                columns: list[str] = []
+                next(self._rows(file, columns), None)
+                if columns:
+                    tables.setdefault(tuple(columns), []).append(file)
+                    continue
+            yield [file]
+        yield from tables.values()
+
+    def explain(self, file: Path) -> str:
+        """Return why a file is not recognised, as the rest of a sentence about it."""
+        if not file.stat().st_size or (not self.rejections and not self.source.read_start(file).strip()):
+            return "is empty"
+        if file in self.named(*_TABLES) and not self.rejections:
+            return "is a table without rows"
+        rejected = [each for each in self.rejections if each.kind == "file" or not self.records]
+        if rejected:
+            line = f" in line {rejected[0].line:,}" if rejected[0].line else ""
+            return f"is damaged{line}: {rejected[0].reason}"
+        return UNKNOWN if self.records or file not in self.named(*JSON) else "has no records"
 
     def named(self, *suffixes: str) -> list[Path]:
         """Return the files whose names end in one of the suffixes; .gz behind it does not matter."""
         return [file for file in self.files if file.name.lower().removesuffix(".gz").endswith(suffixes)]
 
-    def rows(self, file: Path) -> list[dict[str, Any]]:
-        """Return the first rows of a table; none if it cannot be read."""
-        rows: Iterator[tuple[int, Any]]
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the first rows of the tables, which have the same columns; none if they cannot be read."""
+        each = max(20, _MAX_ROWS // len(self.files))
+        return [row for _, row in chain.from_iterable(islice(self._rows(file, []), each) for file in self.files)]
+
+    def _rows(self, file: Path, columns: list[str]) -> Iterator[tuple[int, Any]]:
+        """Yield the rows of a table; append the names of its columns to `columns`."""
+
+        def check(names: list[str]) -> list[str]:
+            columns.extend(names)
+            return names
+
         if file.suffix == ".parquet":
-            rows = parquet_rows(self.source, file, list)
-        else:
-            rows = self.source.csv_rows(file, self.source.detect_dialect(file, ()))
-        return [row for _, row in islice(rows, _MAX_ROWS)]
+            return parquet_rows(self.source, file, check)
+        return self.source.csv_rows(file, self.source.detect_dialect(file, ()), check)
 
     @cached_property
     def records(self) -> list[tuple[Path, Any]]:
         """The first records of the JSON files: elements of a list, lines, or whole objects."""
         found: list[tuple[Path, Any]] = []
-        for file in islice(self.named(".json", ".jsonl", ".ndjson"), 20):
+        for file in self.named(*JSON):
             found += [(file, value) for _, value in islice(json_records(self.source, file), 50)]
         return found
 
@@ -109,25 +129,12 @@ class _LogSample:
 # ---- formats that are recognised by their names or keys
 
 
-def _check_names(log: _LogSample) -> Detection | None:
-    """Recognise layouts of folders, and files by their suffix."""
-    names = {file.name for file in log.files}
-    days = [file for file in log.files if _DAY_FILE.fullmatch(file.name)]
-    if days and ("users.json" in names or "channels.json" in names):
-        return Detection("slack", f"users.json or channels.json, and {len(days)} files named by day")
-    if "utterances.jsonl" in names:
-        return Detection("convokit", "a file named utterances.jsonl")
+def _check_names(log: LogSample) -> Detection | None:
+    """Recognise files by their suffix."""
     if found := log.named(".mbox", ".eml"):
         return Detection("mbox", f"{found[0].name} is e-mail")
     if found := log.named(".srt", ".vtt"):
         return Detection("transcript", f"{found[0].name} is a transcript with times")
-    for file in log.named(".yml", ".yaml"):
-        if key := re.search(r"^(?:nlu|stories|rules)(?=:)", log.source.read_start(file), re.MULTILINE):
-            return Detection("rasa", f"{file.name} has the key {key[0]!r}")
-    if "Intent.json" in names:
-        return Detection("lex", "files named Intent.json")
-    if any("_usersays_" in file.name or file.parent.name == "trainingPhrases" for file in log.files):
-        return Detection("dialogflow", "training phrases of intents")
     return None
 
 
@@ -151,7 +158,7 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def _check_keys(log: _LogSample) -> Detection | None:
+def _check_keys(log: LogSample) -> Detection | None:
     """Recognise JSON by its keys."""
     for reader, keys in _KEYS:
         file = next((file for file, record in log.objects() if all(key in record for key in keys)), None)
@@ -160,14 +167,14 @@ def _check_keys(log: _LogSample) -> Detection | None:
     return None
 
 
-def _is_chat(log: _LogSample, key: str) -> bool:
+def _is_chat(log: LogSample, key: str) -> bool:
     """Return whether the objects under a key are messages of a chat completion."""
     messages = [message for _, record in log.objects() for message in record.get(key) or ()]
     known = ({"role", "content"}, {"from", "value"})
     return bool(messages) and all(isinstance(it, dict) and any(keys <= it.keys() for keys in known) for it in messages)
 
 
-def _check_whatsapp(log: _LogSample) -> Detection | None:
+def _check_whatsapp(log: LogSample) -> Detection | None:
     for file in log.named(".txt"):
         lines = [line for line in log.source.read_start(file).splitlines() if line.strip()][:200]
         matching = sum(_WHATSAPP_LINE.match(line.replace("\u202f", " ")) is not None for line in lines)
@@ -176,11 +183,11 @@ def _check_whatsapp(log: _LogSample) -> Detection | None:
     return None
 
 
-def _check_text(log: _LogSample) -> Detection | None:
+def _check_text(log: LogSample) -> Detection | None:
     """Recognise 'Speaker: text' lines: most lines have a speaker, and speakers recur."""
     for file in log.named(".txt"):
         lines = [line.strip() for line in log.source.read_start(file).splitlines() if line.strip()][:500]
-        speakers = Counter(match[1].casefold() for line in lines if (match := _SPEAKER_LINE.match(line)))
+        speakers = Counter(match[1].casefold() for line in lines if (match := SPEAKER_LINE.match(line)))
         known = sum(count for name, count in speakers.items() if count > 1 or name in ROLE_WORDS)
         if len(speakers) > 1 and known >= 0.5 * len(lines):
             return Detection("text", f"lines of {file.name} have the form 'Speaker: text'")
@@ -190,25 +197,23 @@ def _check_text(log: _LogSample) -> Detection | None:
 # ---- tables
 
 
-def _check_table(log: _LogSample) -> Detection | None:
-    for file in log.named(".csv", ".tsv", ".tab", ".parquet"):
-        rows = log.rows(file)
-        if not rows:
-            continue
-        if {"tweet_id", "inbound", "in_response_to_tweet_id"} <= rows[0].keys():
-            return Detection("twitter_support", f"{file.name} has the columns of customer support on Twitter")
-        if {"question", "answer"} <= rows[0].keys():
-            return Detection("question_answers", f"{file.name} has the columns 'question' and 'answer'")
-        lists = [column for column, value in rows[0].items() if isinstance(value, list)]
-        if file.suffix == ".parquet" and lists:
-            return Detection("messages", f"{file.name} has a list of messages in column {lists[0]!r}")
-        columns = _guess_columns(file, rows)
-        why = f"{file.name} is a table: {', '.join(f'{role} is {column!r}' for role, column in columns.items())}"
-        options: dict[str, Any] = dict(columns)
-        if "time" in columns and (formats := _guess_time_formats([row[columns["time"]] for row in rows])):
-            options["time_format"] = formats
-        return Detection("table", why, options)
-    return None
+def _check_table(log: LogSample) -> Detection | None:
+    if not (files := log.named(*_TABLES)) or not (rows := log.rows()):
+        return None
+    name = files[0].name
+    if {"tweet_id", "inbound", "in_response_to_tweet_id"} <= rows[0].keys():
+        return Detection("twitter_support", f"{name} has the columns of customer support on Twitter")
+    if {"question", "answer"} <= rows[0].keys():
+        return Detection("question_answers", f"{name} has the columns 'question' and 'answer'")
+    lists = [column for column, value in rows[0].items() if isinstance(value, list)]
+    if files[0].suffix == ".parquet" and lists:
+        return Detection("messages", f"{name} has a list of messages in column {lists[0]!r}")
+    columns = _guess_columns(files[0], rows)
+    why = f"{name} is a table: {', '.join(f'{role} is {column!r}' for role, column in columns.items())}"
+    options: dict[str, Any] = dict(columns)
+    if "time" in columns and (formats := _guess_time_formats([row[columns["time"]] for row in rows])):
+        options["time_format"] = formats
+    return Detection("table", why, options)
 
 
 def _guess_columns(file: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -225,7 +230,7 @@ def _guess_columns(file: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, s
     if missing:
         found = ", ".join(map(repr, rows[0]))
         raise CorpusError(
-            f"{file.name} is a table, but its column of the {missing[0]} is not recognised among {found}. Name it:"
+            f"is a table, but its column of the {missing[0]} is not recognised among {found}. Name it:"
             f" turnwise corpus import table {file} --set {missing[0]}=COLUMN …"
         )
     return columns
@@ -276,7 +281,7 @@ def _guess_time_formats(values: Sequence[str | None]) -> list[str]:
 # ---- JSON of any layout
 
 
-def _check_json(log: _LogSample) -> Detection | None:
+def _check_json(log: LogSample) -> Detection | None:
     """Recognise messages in JSON by the usual names of their keys."""
     for file, record in log.records:
         for path, messages in _lists(record):

@@ -61,6 +61,7 @@ class CorpusSource(ImportLog):
     on_bytes: Callable[[int], None] = lambda _: None  # called with the number of bytes read so far
     #: A folder to ignore: the store being written may lie under the root, and its files look like logs.
     excluded: Path | None = None
+    selected: frozenset[Path] | None = None  # the files to read; None: those whose names the reader expects
     inputs: list[dict[str, Any]] = field(default_factory=list)  # name, size and checksum of the files read so far
     _encodings: dict[Path, str] = field(default_factory=dict)
 
@@ -70,6 +71,8 @@ class CorpusSource(ImportLog):
         """Return the root if it is a file, else the files under it that match a pattern; without any, a CorpusError."""
         if self.root.is_file():
             return [self.root]
+        if self.selected is not None:
+            return sorted(self.selected)
         paths = {path for pattern in patterns for path in self.root.rglob(pattern) if path.is_file()}
         if self.excluded is not None and (excluded := self.excluded.resolve()).is_relative_to(self.root.resolve()):
             paths = {path for path in paths if not path.resolve().is_relative_to(excluded)}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+NOT_READ = "not read"  # the fact of an import that lists the files that no reader fits
 EXCERPT_LENGTH = 200  # characters of the source that a rejection quotes
 RejectionKind = Literal["file", "dialogue", "turn", "slot"]  # what a rejection concerns
 
