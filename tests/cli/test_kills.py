@@ -4,9 +4,12 @@ import itertools
 import os
 import shutil
 import signal
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,6 +116,51 @@ def test_importing(place: Path) -> None:
     assert list(Store(store)) == after
     assert sorted(path.name for path in store.iterdir()) == sorted(path.name for path in (place / "fresh").iterdir())
     assert (store / MANIFEST).is_file()
+
+
+def run_until_unpacked(number: int, place: Path, *arguments: str) -> None:
+    """Run a command in a folder, and kill it when it has unpacked an archive for the given time."""
+    unpacked, original = itertools.count(), zipfile.ZipFile.extractall
+
+    def extract(*arguments: Any) -> None:
+        original(*arguments)
+        if next(unpacked) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    zipfile.ZipFile.extractall = extract  # type: ignore[method-assign, assignment]
+    tempfile.tempdir = str(place / "temporary")
+    os.chdir(place)
+    page.MapSettings = partial(page.MapSettings, "tsne")  # type: ignore[misc, assignment]
+    run(*arguments)
+
+
+@pytest.mark.parametrize("command", ["import", pytest.param("start", marks=pytest.mark.full)])
+def test_unpacked_archives_lie_in_the_output_folder_and_are_removed(place: Path, command: str) -> None:
+    (place / "temporary").mkdir()
+    lines = [
+        f"0{day}/03/24, 21:4{minute} - {who}: Text {day}{minute}"
+        for day in range(1, 9)
+        for minute, who in ((1, "Anna"), (2, "Ben"))
+    ]
+    with zipfile.ZipFile(place / "chat.zip", "w") as file:
+        file.writestr("_chat.txt", "\n".join(lines))
+    out = place / "store"
+    words = ["corpus", "import", "auto", "chat.zip", "--out", str(out), "--yes"]
+    if command == "start":
+        out, words = place / "project", ["start", "chat.zip", "--out", "project", "--no-serve"]
+    for number in range(3):  # to recognise it, for the preview, and to import it
+        process = start(run_until_unpacked, number, place, *words)
+        process.join(HANG_SECONDS)
+        assert process.exitcode == KILLED
+        modes = {folder.stat().st_mode & 0o777 for folder in out.rglob(".writing-temporary-*")}
+        assert modes == {0o700}
+        assert not list((place / "temporary").iterdir())
+    if command == "start":
+        words = ["start", "--out", "project", "--no-serve"]
+    process = start(run_until_unpacked, 9, place, *words)
+    process.join(HANG_SECONDS)
+    assert process.exitcode == 0
+    assert not list(out.rglob(".writing-*")) and not list(out.rglob(".importing"))
 
 
 def test_the_second_of_two_starts_says_who_holds_the_project(place: Path) -> None:

@@ -23,7 +23,7 @@ from turnwise.assist.map.utterance_map import JOURNAL, UtteranceMap
 from turnwise.assist.responses.responder import Responder, read_canned_answers
 from turnwise.core.dialogue import SYSTEM, USER
 from turnwise.core.errors import ProjectError
-from turnwise.core.files import explaining_damage, read_json, replacing, write_atomic
+from turnwise.core.files import explaining_damage, read_json, remove_leftovers, replacing, write_atomic
 from turnwise.core.journal import Journal
 from turnwise.core.progress import Progress, silent
 from turnwise.core.project import Part, Project
@@ -64,13 +64,20 @@ def _next(project: Project) -> Project:
     return replace(project, build=project.build + 1)
 
 
+def remove_unfinished(project: Project) -> None:
+    """Remove what interrupted commands have left of unpacked archives and of imports."""
+    store = _next(project).part("store")
+    shutil.rmtree(store.with_name(_IMPORTING), ignore_errors=True)
+    for folder in (project.folder, store):
+        remove_leftovers(folder)
+
+
 def add_log(
     project: Project, path: Path, reader: str, options: Mapping[str, Any], *, progress: Progress = silent
 ) -> LogAddition:
     """Import a log into a project, cleaned by the project's steps; conversations that are there already are updated."""
     folder = _next(project).part("store")
     target = folder if latest_store(project) is None else folder.with_name(_IMPORTING)
-    shutil.rmtree(folder.with_name(_IMPORTING), ignore_errors=True)
     masking = masking_of(project)
     newer = import_corpus(
         reader,

@@ -14,6 +14,7 @@ import turnwise
 from turnwise.cli.options import AsJson, ReaderOptions, StoreOut, parse_key_values
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import temporary_folder
 from turnwise.corpus.hygiene.edits import HolePolicy
 from turnwise.corpus.storage.rejections import NOT_READ
 
@@ -93,14 +94,17 @@ def import_command(
             pseudonyms=pseudonyms,
         )
     recognise = reader == AUTO
-    reader, options = choose_reader(reader, path, settings, encoding)  # a mistyped name is refused before heavy imports
+    if recognise:
+        with temporary_folder(out) as folder:
+            reader, options = choose_reader(reader, path, settings, encoding, folder)
+            show_preview(folder, reader, path, step or (), encoding=encoding, masking=masking, **options)
+    else:  # a mistyped name is refused before heavy imports
+        reader, options = choose_reader(reader, path, settings)
     from turnwise.corpus.importing.pipeline import SplitPlan
 
     plan = SplitPlan.parse(split, split_by, split_seed) if split else None
-    if recognise:
-        show_preview(reader, path, step or (), encoding=encoding, masking=masking, **options)
-        if not yes:
-            _confirm_import(reader, path, out, options)
+    if recognise and not yes:
+        _confirm_import(reader, path, out, options)
     with progress_bar() as progress:
         store = turnwise.import_corpus(
             reader,
@@ -125,7 +129,11 @@ def import_command(
 
 
 def choose_reader(
-    reader: str, path: Path, settings: Sequence[str] | None, encoding: str | None = None
+    reader: str,
+    path: Path,
+    settings: Sequence[str] | None,
+    encoding: str | None = None,
+    scratch: Path | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Return the reader of a log and its options; `auto` is replaced by the one that fits, and the reason printed."""
     from turnwise.corpus.registry import get_reader
@@ -135,26 +143,22 @@ def choose_reader(
         return reader, get_reader(reader).parse_options(pairs)
     from turnwise.corpus.importing.formats import detect_format
 
-    detection = detect_format(path, encoding)
+    detection = detect_format(path, encoding, scratch)
     message(f"{path} fits the reader `{detection.reader}`: {detection.why}.")
     return detection.reader, {**detection.options, **get_reader(detection.reader).parse_options(pairs)}
 
 
-def show_preview(reader: str, path: Path, steps: Sequence[str], **arguments: Any) -> None:
-    """Print the first three conversations of a log, masked if the steps mask them."""
-    from tempfile import TemporaryDirectory
-
+def show_preview(folder: Path, reader: str, path: Path, steps: Sequence[str], **arguments: Any) -> None:
+    """Print the first three conversations of a log, masked if the steps mask them; `folder` is temporary."""
     from turnwise.corpus.hygiene.steps import is_mask
 
     masks = list(filter(is_mask, steps))  # other steps may need the whole log
-    with TemporaryDirectory() as folder:
-        store = Path(folder) / "store"
-        for dialogue in turnwise.import_corpus(reader, path, store, steps=masks, limit=3, **arguments):
-            message(f"\n{dialogue.id}")
-            for turn in dialogue.turns[:6]:
-                message(f"{turn.speaker:>10}  {shorten(turn.text, 100, placeholder='…')}")
-            if len(dialogue.turns) > 6:
-                message(f"{'':>10}  … {len(dialogue.turns) - 6} more turns")
+    for dialogue in turnwise.import_corpus(reader, path, folder / "preview", steps=masks, limit=3, **arguments):
+        message(f"\n{dialogue.id}")
+        for turn in dialogue.turns[:6]:
+            message(f"{turn.speaker:>10}  {shorten(turn.text, 100, placeholder='…')}")
+        if len(dialogue.turns) > 6:
+            message(f"{'':>10}  … {len(dialogue.turns) - 6} more turns")
     message("")
 
 

@@ -13,6 +13,7 @@ from turnwise.cli.corpus_import import NO_CHANGE, choose_reader, import_facts, s
 from turnwise.cli.options import OptionalModel, OptionalReranker, Port, ReaderOptions, RuntimeName
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.files import temporary_folder
 from turnwise.core.imports import require, without_garbage_collection
 from turnwise.core.model_names import TURNWISE_SMALL_INT8
 from turnwise.core.project import DESCRIPTION, Project
@@ -142,7 +143,7 @@ def start_command(
 
     Example: `turnwise start export.zip --out support --mask --region DE`
     """
-    from turnwise.assist.projects import ProjectBuilder
+    from turnwise.assist.projects import ProjectBuilder, remove_unfinished
     from turnwise.models.encoder import Encoder
 
     given: dict[str, Any] = {"reader": reader, "options": settings, "model": model, "regions": region}
@@ -156,6 +157,7 @@ def start_command(
         _check_log(project, log)
     unread: list[str] = []
     with project.lock("updating", f"process {os.getpid()}"):
+        remove_unfinished(project)
         with progress_bar() as progress:
             progress("loading the encoder", 0)
             encoder = Encoder.load(project.model)
@@ -242,8 +244,9 @@ def _add_log(project: Project, log: Path) -> "LogAddition":
 
     if is_store(log):
         return add_store(project, Store(log))
-    reader, options = choose_reader(project.reader, log, project.options)
-    show_preview(reader, log, project.steps, masking=masking_of(project), **options)
+    with temporary_folder(project.folder) as folder:
+        reader, options = choose_reader(project.reader, log, project.options, scratch=folder)
+        show_preview(folder, reader, log, project.steps, masking=masking_of(project), **options)
     with progress_bar() as progress:
         return add_log(project, log, reader, options, progress=progress)
 

@@ -12,15 +12,16 @@ import shutil
 import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, TypeVar
 
 from turnwise.core.errors import TurnwiseError
 
 Item = TypeVar("Item")
+_TEMPORARY = "temporary"  # the name of temporary folders
 
 #: The beginning of a formula, or of a text that differs from one by apostrophes; numbers are no formulas.
 _FORMULA = re.compile(r"'*(?:[=@\t\r]|[+-](?![\d.,]*\Z))")
@@ -48,10 +49,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     If several write the same file at once, the last one wins; writers of a folder must take turns. A folder that is
     replaced is `.replaced-NAME` for a moment.
     """
-    for leftover in path.parent.glob(f".writing-{glob.escape(path.name)}-*-*"):
-        process = leftover.name.rsplit("-", 2)[1]
-        if process.isdecimal() and not is_running(int(process)):
-            _remove(leftover)
+    remove_leftovers(path.parent, path.name)
     part = path.with_name(f".writing-{path.name}-{os.getpid()}-{threading.get_ident()}")
     try:
         yield part
@@ -70,6 +68,29 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
         _remove(part)
     if durable:
         sync_to_disk(path.parent)
+
+
+@contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """Yield a folder in `parent` that only its owner may read; remove it, and what killed processes left there."""
+    missing = [each for each in (parent, *parent.parents) if not each.exists()]
+    parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(parent)
+    try:
+        with TemporaryDirectory(prefix=f".writing-{_TEMPORARY}-{os.getpid()}-", dir=parent) as folder:
+            yield Path(folder)
+    finally:
+        with suppress(OSError):  # something was written to it meanwhile
+            for each in missing:
+                each.rmdir()
+
+
+def remove_leftovers(folder: Path, name: str = _TEMPORARY) -> None:
+    """Remove what processes that were killed left in a folder: temporary folders, or by `replacing` a file."""
+    for leftover in folder.glob(f".writing-{glob.escape(name)}-*-*"):
+        process = leftover.name.rsplit("-", 2)[1]
+        if process.isdecimal() and not is_running(int(process)):
+            _remove(leftover)
 
 
 def is_running(process: int) -> bool:

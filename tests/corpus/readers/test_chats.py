@@ -223,17 +223,14 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(
     assert list(texts(try_import("whatsapp", archive)).values()) == [["Hi"]]
 
 
-def test_what_a_killed_process_unpacked_is_removed(
-    tmp_path: Path, try_import: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared_files, "gettempdir", lambda: str(tmp_path))
+def test_what_a_killed_process_unpacked_is_removed(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    left, used = (tmp_path / f"turnwise-unpacked-{process}-x" for process in (int(ended.stdout), os.getpid()))
-    left.mkdir()
+    left, used = (tmp_path / f"store/.writing-temporary-{number}-x" for number in (int(ended.stdout), os.getpid()))
+    left.mkdir(parents=True)
     used.mkdir()
     with zipfile.ZipFile(tmp_path / "chat.zip", "w") as file:
         file.writestr("_chat.txt", "31/12/23, 21:41 - Anna: Hi\n")
-    try_import("whatsapp", tmp_path / "chat.zip")
+    import_corpus("whatsapp", tmp_path / "chat.zip", tmp_path / "store", limit=1)
     assert used.is_dir() and not left.exists()
 
 

@@ -38,12 +38,13 @@ class LogGroup:
     files: set[Path]
 
 
-def detect_format(path: Path, encoding: str | None = None) -> Detection:
+def detect_format(path: Path, encoding: str | None = None, scratch: Path | None = None) -> Detection:
     """Return the reader for a file or folder, and its options; raise a CorpusError if nothing fits.
 
-    The reader is `auto` if a folder needs several, or has files that cannot be read.
+    The reader is `auto` if a folder needs several, or has files that cannot be read. Archives are
+    unpacked in the folder `scratch`.
     """
-    groups, unread = detect_groups(path, encoding)
+    groups, unread = detect_groups(path, encoding, scratch)
     if len(groups) == 1 and not unread and groups[0].root == path:
         return groups[0].detection
     lines = [
@@ -56,7 +57,9 @@ def detect_format(path: Path, encoding: str | None = None) -> Detection:
     return Detection("auto", "\n  ".join(["each file by its own reader", *lines]))
 
 
-def detect_groups(path: Path, encoding: str | None = None) -> tuple[list[LogGroup], dict[Path, str]]:
+def detect_groups(
+    path: Path, encoding: str | None = None, scratch: Path | None = None
+) -> tuple[list[LogGroup], dict[Path, str]]:
     """Return the files of a log by the readers that fit them, and why others cannot be read."""
     if not path.exists():
         raise CorpusError(f"{path} does not exist")
@@ -72,7 +75,10 @@ def detect_groups(path: Path, encoding: str | None = None) -> tuple[list[LogGrou
     for unit in log.units([file for file in log.files if file not in done]):
         root = unit[0] if _is_archive(unit[0]) else path
         try:
-            detection = _detect_archive(root, encoding) if _is_archive(root) else detect_files(path, encoding, unit)
+            if _is_archive(root):
+                detection = _detect_archive(root, encoding, scratch)
+            else:
+                detection = detect_files(path, encoding, unit)
         except CorpusError as error:
             unread |= dict.fromkeys(unit, str(error).removeprefix(f"{root} "))
             continue
@@ -106,8 +112,8 @@ def _is_archive(path: Path) -> bool:
     return path.suffix.lower() == ".zip" and path.is_file()
 
 
-def _detect_archive(path: Path, encoding: str | None) -> Detection:
-    with unpacked(CorpusSource(path, "sample", lambda rejection: None), "*") as source:
+def _detect_archive(path: Path, encoding: str | None, scratch: Path | None) -> Detection:
+    with unpacked(CorpusSource(path, "sample", lambda rejection: None, scratch=scratch), "*") as source:
         try:
             groups, _ = detect_groups(source.root, encoding)
         except CorpusError:

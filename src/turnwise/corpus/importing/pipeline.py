@@ -138,6 +138,7 @@ def import_corpus(
             encoding=encoding or spec.encoding,
             on_bytes=lambda done: progress(f"importing {spec.name}", done, total),
             excluded=out,
+            scratch=out,
         )
         dialogues = spec.read(source, **options)
         if split_plan is not None and by_time:

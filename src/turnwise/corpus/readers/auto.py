@@ -17,7 +17,8 @@ def read(source: CorpusSource, *, speakers: Speakers = None) -> Dialogues:
 
     A conversation whose id is that of another one in files of another format gets the name of a file in front.
     """
-    groups, unread = detect_groups(source.root, None if source.encoding == DETECT else source.encoding)
+    encoding = None if source.encoding == DETECT else source.encoding
+    groups, unread = detect_groups(source.root, encoding, source.scratch)
     for file, reason in unread.items():
         _report(source, file, reason)
     for group in groups:

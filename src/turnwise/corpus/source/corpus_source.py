@@ -61,6 +61,7 @@ class CorpusSource(ImportLog):
     on_bytes: Callable[[int], None] = lambda _: None  # called with the number of bytes read so far
     #: A folder to ignore: the store being written may lie under the root, and its files look like logs.
     excluded: Path | None = None
+    scratch: Path | None = None  # the folder to unpack archives in; None: the system's folder of temporary files
     selected: frozenset[Path] | None = None  # the files to read; None: those whose names the reader expects
     inputs: list[dict[str, Any]] = field(default_factory=list)  # name, size and checksum of the files read so far
     _encodings: dict[Path, str] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
-from turnwise.core.files import sha256, sync_to_disk
+from turnwise.core.files import remove_leftovers, sha256, sync_to_disk
 from turnwise.corpus.storage.rejections import CorpusCounts, Rejection
 from turnwise.corpus.storage.rows import SCHEMA, RowGroupBuilder
 from turnwise.corpus.storage.store import FORMAT, MANIFEST, REJECTED, Store, finish_commit, is_store
@@ -111,7 +111,7 @@ class StoreWriter:
         sync_to_disk(self._folder)
         current = {MANIFEST, REJECTED, _LOCK, *(file["name"] for file in files)}
         for path in self._folder.iterdir():
-            if path.name not in current and _is_store_file(path.name):
+            if path.name not in current and _is_store_file(path.name) and path.is_file():
                 path.unlink()
         return Store(self._folder)
 
@@ -121,7 +121,9 @@ class StoreWriter:
 
     def _remove_unfinished(self) -> None:
         for path in self._folder.glob(f"{_WRITING}*"):
-            path.unlink()
+            if path.is_file():
+                path.unlink()
+        remove_leftovers(self._folder)
 
     def __enter__(self) -> Self:
         return self

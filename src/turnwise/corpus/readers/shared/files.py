@@ -1,7 +1,6 @@
 """Reading files in JSON or JSON Lines, in Parquet, and in zip files."""
 
 import os
-import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -9,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir
 from typing import Any
 
 from turnwise.core.errors import CorpusError
-from turnwise.core.files import is_running, sha256
+from turnwise.core.files import sha256, temporary_folder
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.json_text import parse_json
 
@@ -74,9 +73,6 @@ def parquet_rows(
         source.reject(path, None, "file", f"not a complete Parquet file: {error}")
 
 
-#: Temporary folders of unpacked archives: this, the number of the process, and random letters.
-_UNPACKED = "turnwise-unpacked-"
-
 #: Limits on unpacked archives: the environment variable that replaces both, GB, times the archive's size, and the bytes
 #: up to which any ratio is accepted.
 _LIMIT, _MAX_GIGABYTES, _MAX_RATIO, _HARMLESS = "TURNWISE_UNPACKED_GB", 20, 200, 100_000_000
@@ -89,12 +85,8 @@ def unpacked(source: CorpusSource, *patterns: str) -> Iterator[CorpusSource]:
     if archive.suffix.lower() != ".zip" or not archive.is_file():
         yield source
         return
-    for leftover in Path(gettempdir()).glob(f"{_UNPACKED}*-*"):  # of a process that was killed
-        process = leftover.name.removeprefix(_UNPACKED).partition("-")[0]
-        if process.isdecimal() and not is_running(int(process)):
-            shutil.rmtree(leftover, ignore_errors=True)
-    with TemporaryDirectory(prefix=f"{_UNPACKED}{os.getpid()}-") as temporary:
-        folder = Path(temporary, archive.stem)  # readers use its name where an unpacked export has its own
+    with temporary_folder(source.scratch or Path(gettempdir())) as temporary:
+        folder = temporary / archive.stem  # readers use its name where an unpacked export has its own
         _unpack(archive, folder, patterns)
         yield replace(source, root=folder)
 
