@@ -54,16 +54,22 @@ def _unicode_edits(text: str) -> list[Edit]:
 
 
 # \u200d, which joins emoji and letters of Indic scripts, carries meaning and stays
-_CONTROL_CHARACTERS = re.compile(
-    "[\\s]*[\t\n\r\x0b\x0c\x85\u2028\u2029]+[\\s]*"
-    "|[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]+"
-)
+_BREAKS = "\t\n\r\x0b\x0c\x85\u2028\u2029"
+_CONTROLS = "\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"
+_BREAK, _CONTROL_RUN = re.compile(f"[{_BREAKS}]"), re.compile(f"[{_CONTROLS}]+")
+_BREAK_OR_CONTROL, _INVISIBLE_RUN = re.compile(f"[{_BREAKS}{_CONTROLS}]"), re.compile(f"[\\s{_CONTROLS}]+")
 
 
 def _control_character_edits(text: str) -> list[Edit]:
     """Remove control, zero-width and direction characters; line ends and tabs become a space."""
-    runs = _CONTROL_CHARACTERS.finditer(text)
-    return [(match.start(), match.end(), " " if match[0].isspace() else "") for match in runs]
+    edits: list[Edit] = []
+    for run in _INVISIBLE_RUN.finditer(text) if _BREAK_OR_CONTROL.search(text) else ():
+        if _BREAK.search(run[0]):
+            edits.append((*run.span(), " "))
+        else:
+            controls = _CONTROL_RUN.finditer(text, *run.span())
+            edits += [(*match.span(), " " if match[0].isspace() else "") for match in controls]
+    return edits
 
 
 def _truncate_texts(words: int) -> Clean:

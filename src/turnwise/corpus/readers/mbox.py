@@ -26,6 +26,8 @@ from turnwise.corpus.source.encodings import DETECT
 _FROM_LINE = re.compile(rb"From \S+ .*\d\d:\d\d")  # the line before each message of an mbox file: a sender and a date
 _ESCAPED_FROM_LINE = re.compile(rb"^>(>*From )", re.MULTILINE)  # such a line inside a message, which mbox files mark
 _MESSAGE_ID = re.compile(r"<([^<>\s]+)>")
+#: A header with parameters of implausible length, which the standard library reads in quadratic time.
+_LONG_PARAMETERS = re.compile(rb"^content-(?:type|disposition):(?:.|\n[ \t]){2000}", re.IGNORECASE | re.MULTILINE)
 #: The keyword of a program's message (RFC 3834).
 _AUTOMATIC = re.compile(r"(?!\s*no\s*(?:[;(]|$))\s*[^\s;(]", re.IGNORECASE)
 #: What mail programs in several languages put before the subject of an answer or a forwarded message.
@@ -89,6 +91,8 @@ def read(source: CorpusSource, *, speakers: Speakers = None, automatic: bool = F
 def _add_message(log: MessageLog, thread: str, content: bytes, roles: Mapping[str, str]) -> None:
     source, time = log.source, None
     try:
+        if _LONG_PARAMETERS.search(content):
+            raise ValueError("a header 'Content-Type' or 'Content-Disposition' has 2,000 or more characters")
         message = email.message_from_bytes(content)
         time = _get_time(message)
         if time is None:
@@ -171,10 +175,10 @@ def _get_time(message: Message) -> float | None:
 
 def _split_subject(subject: str) -> tuple[str, bool]:
     """Return a subject without prefixes such as 'Re:', and whether it had one."""
-    rest = subject
-    while match := _SUBJECT_PREFIX.match(rest):
-        rest = rest[match.end() :]
-    return " ".join(rest.casefold().split()), rest != subject
+    start = 0
+    while match := _SUBJECT_PREFIX.match(subject, start):
+        start = match.end()
+    return " ".join(subject[start:].casefold().split()), start > 0
 
 
 # ---- threads

@@ -21,7 +21,7 @@ _OTHER_SECTIONS = ("synonym", "regex", "lookup")  # sections of `nlu:` without u
 _ENTITY = re.compile(r"\[([^\[\]]+)\](?:\(([^()\[\]:]+)(?::([^()\[\]]*))?\)|(\{[^{}]*\}))")
 
 #: A heading or an action in Rasa's former Markdown format.
-_MARKDOWN = re.compile(r"^##\s*(?:intent|synonym|regex|lookup)\s*:|^\s+- (?:utter|action)_", re.MULTILINE)
+_MARKDOWN = re.compile(r"^##[ \t]*(?:intent|synonym|regex|lookup)[ \t]*:|^[ \t]+- (?:utter|action)_", re.MULTILINE)
 
 _MAX_DEPTH = 50  # deeper YAML is no training data; composing it could exhaust the stack
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is ten times as fast

@@ -27,8 +27,10 @@ SLOT = "{SLOT}"  # the placeholder of a value, whatever its slot
 def non_overlapping_slots(turn: Turn) -> tuple[Slot, ...]:
     """Return the slots of a template, from left to right: of overlapping ones the longest, then the earliest."""
     taken: list[Slot] = []
+    covered = bytearray(len(turn.text))
     for slot in sorted(turn.slots, key=lambda slot: (slot.start - slot.end, slot.start)):
-        if all(slot.end <= other.start or other.end <= slot.start for other in taken):
+        if not (covered[slot.start] or covered[slot.end - 1]):  # the slots before are as long or longer
+            covered[slot.start : slot.end] = b"\1" * (slot.end - slot.start)
             taken.append(slot)
     return tuple(sorted(taken, key=lambda slot: slot.start))
 

@@ -24,20 +24,21 @@ _EMAIL = re.compile(
 
 #: 'anna (at) example (dot) com', and the same without brackets.
 _SPELLED_EMAIL = re.compile(
-    r"(?<![\w.+@-])[\w.+-]{1,64}(?: ?[(\[{] ?(?:dot|punkt|point|punto|ponto) ?[)\]}] ?[\w+-]+)*"
+    r"(?<![\w.+@-])[\w.+-]{1,64}(?: ?[(\[{] ?(?:dot|punkt|point|punto|ponto) ?[)\]}] ?[\w+-]+){0,8}"
     r" ?[(\[{] ?(?:at|ät|@|arroba|chiocciola) ?[)\]}] ?"
-    r"[\w-]+(?:(?:\.| ?[(\[{] ?(?:dot|punkt|point|punto|ponto|\.) ?[)\]}] ?)[\w-]+)+",
+    r"[\w-]+(?:(?:\.| ?[(\[{] ?(?:dot|punkt|point|punto|ponto|\.) ?[)\]}] ?)[\w-]+){1,8}",
     re.IGNORECASE,
 )
 _SPOKEN_EMAIL = re.compile(
-    r"(?<![\w.+@-])[\w.+-]{1,64}(?: (?:dot|punkt|point|punto|ponto) [\w+-]+)* (?:at|ät|arroba|chiocciola|arobase) "
-    r"[\w-]+(?: (?:dot|punkt|point|punto|ponto) [\w-]+)+",
+    r"(?<![\w.+@-])[\w.+-]{1,64}(?: (?:dot|punkt|point|punto|ponto) [\w+-]+){0,8} (?:at|ät|arroba|chiocciola|arobase) "
+    r"[\w-]+(?: (?:dot|punkt|point|punto|ponto) [\w-]+){1,8}",
     re.IGNORECASE,
 )
 #: 'anna @ example.com'
 _SPACED_EMAIL = re.compile(r"(?<![\w.+@-])[\w.+-]{1,64} ?@ ?(?:[\w-]+\.)+[^\W\d_]{2,}(?![\w@-])")
 #: 'mails from @example.com' names a domain.
 _NO_LOCAL_PART = re.compile(r"(?:from|by|via|to|von|an|de|da|di|of|van|od|fra|från)\b", re.IGNORECASE)
+_PATH_AFTER = re.compile(r":[~/\w.-]*[/~]")  # as in 'git@example.com:team/project'
 _EMAIL_WORDS = load_pattern("email")
 _FILE_ENDINGS = frozenset(load_words("file") + load_words("asset"))
 
@@ -45,7 +46,7 @@ _FILE_ENDINGS = frozenset(load_words("file") + load_words("asset"))
 def find_emails(text: str) -> Iterator[Span]:
     """Find e-mail addresses."""
     for match in _EMAIL.finditer(text):
-        if _is_email_domain(match[2]) and not re.match(r":[~/\w.-]*[/~]", text[match.end() :]):
+        if _is_email_domain(match[2]) and not _PATH_AFTER.match(text, match.end()):
             yield match.start(1), match.end(2)
     yield from (match.span() for match in _SPELLED_EMAIL.finditer(text))
     for pattern in (_SPOKEN_EMAIL, _SPACED_EMAIL):
@@ -204,7 +205,7 @@ def _is_plausible_ipv4(text: str, start: int, end: int) -> bool:
         return ip > version
     address = ipaddress.IPv4Address(text[start:end])
     is_private = any(address in network for network in _PRIVATE)
-    if address in _HOME or re.match(r":\d{2,5}\b|/\d{1,2}\b", text[end:]):
+    if address in _HOME or re.match(r":\d{2,5}\b|/\d{1,2}\b", text[end : end + 8]):
         return True
     if has_other_label(text, start, _IP_WORDS):
         return False

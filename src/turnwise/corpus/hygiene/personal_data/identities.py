@@ -87,7 +87,7 @@ def _is_day_and_month(first: int, second: int) -> bool:
 
 def _is_birth(text: str, match: re.Match[str]) -> bool:
     before = _KEY_PARTS.sub(" ", text_before(text, match.start(), _REACH))
-    after = re.match(r"(?:, that'?s)?[^,.;!?\n\d]{0,30}", text[match.end() :], re.IGNORECASE)
+    after = re.match(r"(?:, that'?s)?[^,.;!?\n\d]{0,30}", text[match.end() : match.end() + 45], re.IGNORECASE)
     words = [*_BIRTH_WORDS.finditer(before), *_BIRTHDAY_WORDS.finditer(before)]
     if match[0].isdigit() and len(match[0]) == 6:
         return bool(words) and len(before) - max(word.end() for word in words) <= 6

@@ -258,4 +258,4 @@ def _looks_like_phone(text: str, start: int, end: int) -> bool:
         return False
     if re.search(r"[A-Za-z]\d+[ -]$", text_before(text, start)):
         return False
-    return not re.match(r"[.,:]\d|[%€$£°]| ?(?:EUR|USD|GBP|kWh|km|kg|px)\b", text[end:])
+    return not re.match(r"[.,:]\d|[%€$£°]| ?(?:EUR|USD|GBP|kWh|km|kg|px)\b", text[end : end + 6])
