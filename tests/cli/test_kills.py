@@ -1,6 +1,7 @@
 """Commands that are killed before any of their writes: what was there is still usable, and repeating them completes."""
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -22,6 +23,8 @@ from turnwise.assist.map import page
 from turnwise.core.project import Project
 from turnwise.corpus.storage.store import MANIFEST, Store
 from turnwise.corpus.synthetic.sample import sample_dialogues
+from turnwise.models.compression import DEFAULT_TEMPLATE_WEIGHT, CompressedEncoder, Compression
+from turnwise.models.encoder import Encoder
 
 KILLED = -signal.SIGKILL
 
@@ -103,6 +106,23 @@ def test_finishing_labels(place: Path) -> None:
     used = Project.load(project).part("intents")
     assert set(read_classifier(used).classes_) == labelled
     assert (used / "labels.csv").is_file()
+
+
+def test_starting_again_without_the_record_of_the_build_keeps_labels(place: Path) -> None:
+    project = place / "project"
+    (project / "builds" / "1" / "built.json").unlink()
+    run("start", place / "first.jsonl", "--out", project, "--no-serve")
+    groups = json.loads(run("labels", "status", Project.load(project).part("map"), "--json").stdout)["groups"]
+    assert {group["name"] for group in groups} >= {"first_group", "second_group"}
+
+
+def test_compressing(place: Path, tiny_folder: Callable[[str], Path]) -> None:
+    model = place / "model"
+    encoder = Encoder.load(tiny_folder("bert"))
+    CompressedEncoder(encoder, Compression.of(encoder, ["a table {SLOT}"])).save(model)
+    for _ in kills(place, "compress", model, "--weight", 0.5):
+        assert CompressedEncoder.load(model).compression.template_weight == DEFAULT_TEMPLATE_WEIGHT
+    assert CompressedEncoder.load(model).compression.template_weight == 0.5
 
 
 def test_importing(place: Path) -> None:

@@ -27,14 +27,17 @@ def test_a_file_has_its_old_contents_until_the_block_ends(tmp_path: Path, durabl
     assert names(tmp_path) == ["file"]
 
 
-def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_a_folder_takes_the_place_of_an_empty_one_only(tmp_path: Path) -> None:
+    """A folder with contents could only be replaced in two steps, and a kill between them would lose it."""
     path = tmp_path / "folder"
     path.mkdir()
-    (path / "old").touch()
     with replacing(path, durable=True) as part:
         part.mkdir()
-        (part / "new").touch()
-    assert names(path) == ["new"]
+        (part / "first").touch()
+    with pytest.raises(OSError, match="not empty"), replacing(path) as part:
+        part.mkdir()
+        (part / "second").touch()
+    assert names(path) == ["first"]
     assert names(tmp_path) == ["folder"]
 
 

@@ -13,7 +13,7 @@ from tests.helpers.tiny import backbone
 from turnwise import Encoder, Turn
 from turnwise.core.dialogue import SYSTEM, USER, Slot
 from turnwise.core.errors import CorpusError, ModelError
-from turnwise.core.files import read_json, write_json
+from turnwise.core.files import write_tensors
 from turnwise.corpus.slots.detectors import BuiltInDetector
 from turnwise.models.backbone.stream import PoolerLayer
 from turnwise.models.compression import CompressedEncoder, Compression, mix_vectors
@@ -165,9 +165,9 @@ def test_the_compression_of_another_model_is_not_used(tmp_path: Path) -> None:
 
 def test_the_compression_of_an_older_version_is_refused(tmp_path: Path) -> None:
     make_encoder(False)[0].save(tmp_path / "model")
-    file = tmp_path / "model" / "compression" / "compression.json"
-    kept = {key: value for key, value in read_json(file).items() if key not in ("template_weight", "encoder")}
-    write_json(file, {**kept, "share": 0.2, "names": []})
+    write_tensors(tmp_path / "model" / "compression" / "compression.safetensors", {"vectors": torch.zeros(1, 2)})
     for compressed in (True, False):
-        with pytest.raises(ModelError, match=r"compression\.json was written by an older version: train the model"):
+        with pytest.raises(
+            ModelError, match=r"compression\.safetensors was written by an older version: train the model"
+        ):
             load_model(tmp_path / "model", compressed=compressed)

@@ -115,7 +115,7 @@ def _merge(project: Project, newer: Store) -> MergePlan:
 
 
 def _link_store(store: Path, folder: Path) -> None:
-    """Copy a store, whose files never change, by links if possible."""
+    """Copy a store, whose files never change, by links if possible, in place of what an interrupted run left."""
 
     def link(source: str, target: str) -> None:
         try:
@@ -124,6 +124,7 @@ def _link_store(store: Path, folder: Path) -> None:
             shutil.copy2(source, target)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
     with replacing(folder) as part:
         shutil.copytree(store, part, copy_function=link)
 
@@ -139,7 +140,7 @@ class ProjectBuilder:
         new = _next(project)
         if not is_store(new.part("store")):
             encoders = {version["encoder"] for version in _read_built(project).values()}
-            if encoders <= {fingerprint}:
+            if encoders == {fingerprint}:
                 new = project
             else:
                 _link_store(project.part("store"), new.part("store"))
@@ -178,6 +179,8 @@ class ProjectBuilder:
         earlier = UtteranceMap.load(before) if (before / MAP_DESCRIPTION).is_file() else None
         if earlier is not None and (len(earlier) < 2 or not earlier.identity().matches(self._encoder)):
             earlier = None
+        if folder != before:  # as in `_index`
+            shutil.rmtree(folder, ignore_errors=True)
         with replacing(folder) as part:
             write_map(
                 self._encoder,

@@ -46,8 +46,8 @@ def sync_to_disk(path: Path) -> None:
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path whose file or folder takes the place of `path` at the end, on disk if `durable`.
 
-    If several write the same file at once, the last one wins; writers of a folder must take turns. A folder that is
-    replaced is `.replaced-NAME` for a moment.
+    If several write the same file at once, the last one wins. A folder may only take the place of an empty one, since
+    no kill can then lose what was there; otherwise, an OSError is raised.
     """
     remove_leftovers(path.parent, path.name)
     part = path.with_name(f".writing-{path.name}-{os.getpid()}-{threading.get_ident()}")
@@ -56,14 +56,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
         if durable:
             for written in (*part.rglob("*"), part):
                 sync_to_disk(written)
-        if path.is_dir() and part.is_dir():  # a file never replaces a folder: that raises an OSError below
-            replaced = path.with_name(f".replaced-{path.name}")
-            _remove(replaced)
-            path.rename(replaced)
-            part.rename(path)
-            _remove(replaced)
-        else:
-            part.replace(path)
+        part.replace(path)
     finally:
         _remove(part)
     if durable:

@@ -15,13 +15,13 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from turnwise.core.dialogue import USER, Slot, Turn
 from turnwise.core.errors import ModelError
-from turnwise.core.files import read_json, replacing, write_tensors
+from turnwise.core.files import write_tensors
 from turnwise.core.types import SupportsEncode, Vectors, normalise_vectors
 from turnwise.corpus.slots.detectors import Detector, detector_from_json
 from turnwise.corpus.slots.templates import template_text
@@ -38,8 +38,8 @@ DEFAULT_TEMPLATE_WEIGHT = 0.2
 
 _SIMILARITIES = 1 << 22  # number of similarities of utterances and templates that are in memory at a time
 
-_SETTINGS_FILE = "compression.json"
-_TENSORS_FILE = "compression.safetensors"
+#: The only file, so that a change of settings is complete or not made at all.
+_FILE = "compression.safetensors"
 
 
 class Compression(nn.Module):
@@ -131,27 +131,28 @@ class Compression(nn.Module):
         return digest_model(self, json.dumps([self.detector, *settings], sort_keys=True))
 
     def save(self, folder: Path) -> None:
-        """Write the compression to a separate folder, replacing an existing one."""
+        """Write the compression to a separate folder; one that is there is replaced completely or not at all."""
         tensors = {name: value.contiguous() for name, value in self.state_dict().items()}
         settings: dict[str, Any] = {"template_weight": self.template_weight, "source": self.source}
         settings |= {"layer": self.layer is not None, "detector": self.detector, "encoder": self._encoder_weights}
         settings["templates"] = self.templates
-        with replacing(folder) as part:
-            part.mkdir()
-            write_tensors(part / _TENSORS_FILE, tensors)
-            (part / _SETTINGS_FILE).write_text(json.dumps(settings, indent=1, ensure_ascii=False), encoding="utf-8")
+        folder.mkdir(exist_ok=True)
+        write_tensors(folder / _FILE, tensors, {"settings": json.dumps(settings, ensure_ascii=False)})
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what `save` has written."""
-        if not (folder / _SETTINGS_FILE).is_file():
+        path = folder / _FILE
+        if not path.is_file():
             raise ModelError(f"{folder} does not exist: it needs a model trained on templates (objective tadse)")
-        settings, tensors = read_json(folder / _SETTINGS_FILE), load_file(folder / _TENSORS_FILE)
-        if "encoder" not in settings:  # it had other keys, and templates could have tokens of their own
+        with safe_open(path, "pt") as file:
+            metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if "settings" not in (metadata or {}):
             raise ModelError(
-                f"{folder / _SETTINGS_FILE} was written by an older version: train the model on templates again,"
-                f" or remove {folder} to use the model without compression"
+                f"{path} was written by an older version: train the model on templates again, or remove {folder} to"
+                " use the model without compression"
             )
+        settings = json.loads(metadata["settings"])
         layer = PoolerLayer(tensors["vectors"].shape[1]) if settings.pop("layer") else None
         templates, weights = settings.pop("templates"), settings.pop("encoder")
         compression = cls(templates, tensors["vectors"], layer, encoder_weights=weights, **settings)

@@ -17,14 +17,7 @@ from filelock import FileLock
 
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.classifier_files import is_classifier, load_pairs, stored_encoder
-from turnwise.assist.intents.examples import (
-    IntentPair,
-    check_any_left,
-    check_integers,
-    example_key,
-    sort_pairs,
-    validate_pairs,
-)
+from turnwise.assist.intents.examples import IntentPair, check_any_left, example_key, sort_pairs, validate_pairs
 from turnwise.assist.intents.heads import check_logistic
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
@@ -125,12 +118,12 @@ class IntentFolder:
         Raise ProjectError if the journal cannot be written; then nothing is changed.
         """
         with self._recording:
-            examples = dict(self._examples)
+            examples, head = dict(self._examples), self.classifier.head_
             entries: list[dict[str, list[IntentPair]]] = []
             results: list[int | IntentError] = []
             for change in changes:
                 try:
-                    changed = _make_change(examples, change, self.classifier)
+                    changed = _make_change(examples, change, head)
                 except IntentError as error:
                     results.append(error)
                     continue
@@ -222,7 +215,8 @@ def add_version(folder: Path, classifier: IntentClassifier, *, encoder_name: str
     """Write a classifier to the next numbered folder of a folder, and return that."""
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
-        path = folder / str(max(classifier_versions(folder), default=0) + 1)
+        taken = [int(each.name) for each in folder.iterdir() if each.name.isdecimal()]
+        path = folder / str(max(taken, default=0) + 1)
         with replacing(path, durable=True) as part:
             classifier.save(part, encoder_name=encoder_name)
     return path
@@ -251,13 +245,9 @@ def refit_classifier(project: Project) -> bool:
     return True
 
 
-def _make_change(
-    examples: dict[IntentPair, IntentPair], change: ExampleChange, classifier: IntentClassifier
-) -> list[IntentPair]:
+def _make_change(examples: dict[IntentPair, IntentPair], change: ExampleChange, head: str) -> list[IntentPair]:
     """Make a change in a dictionary of examples, and return those that are added or removed."""
     if change.is_addition:
-        if classifier.integer_labels_:
-            check_integers(change.pairs)
         new: dict[IntentPair, IntentPair] = {}
         for pair in change.pairs:
             if example_key(pair) not in examples:
@@ -269,7 +259,7 @@ def _make_change(
     if keys:
         left = {key[1] for key in examples if key not in keys}
         check_any_left(left)
-        if classifier.head_ == "logistic":
+        if head == "logistic":
             check_logistic(len(left - {OUT_OF_SCOPE}))
     return [examples.pop(key) for key in keys]
 
