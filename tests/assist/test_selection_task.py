@@ -21,7 +21,7 @@ from tests.helpers.svg import groups, marks, paths
 from turnwise import evaluate
 from turnwise.assist.evaluation_tasks import add_selection_plots, evaluate_selection
 from turnwise.core.dialogue import Turn
-from turnwise.core.errors import DatasetError, EvaluationError, ModelError
+from turnwise.core.errors import DatasetError, ModelError, TurnwiseError
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.evaluation.datasets.candidates import CandidateData
 from turnwise.evaluation.metrics import DESCRIPTIVE_METRICS, MILLISECONDS, Outcome
@@ -249,7 +249,7 @@ def test_times_are_kept_with_the_machine_that_took_them(data: Path, tmp_path: Pa
 
 
 def test_an_encoder_alone_is_told_what_it_lacks(data: Path) -> None:
-    with pytest.raises(EvaluationError, match="it needs an encoder and a re-ranker, which --reranker names"):
+    with pytest.raises(TurnwiseError, match="it needs an encoder and a re-ranker, which --reranker names"):
         evaluate(Encodes(), data, tasks=["selection"])
 
 

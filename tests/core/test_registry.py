@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from turnwise.core import registry
-from turnwise.core.errors import EvaluationError
+from turnwise.core.errors import TurnwiseError
 from turnwise.evaluation.evaluation_protocols import Protocol, all_protocols
 from turnwise.evaluation.suites import find_suite
 from turnwise.models.loading import load_model
@@ -44,9 +44,7 @@ def test_others_add_entries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(
-        EvaluationError, match=r"there is no suite 'dsee': choose from dse, .*, ums\. Did you mean dse\?"
-    ):
+    with pytest.raises(TurnwiseError, match=r"there is no suite 'dsee': choose from dse, .*, ums\. Did you mean dse\?"):
         registry.find("suite", "dsee")
 
 

@@ -15,7 +15,7 @@ from tests.helpers.stores import write_store
 from tests.helpers.tiny import recipe
 from turnwise import Encoder, evaluate, read_corpus, train
 from turnwise.core.dialogue import SYSTEM, USER, Dialogue, Turn
-from turnwise.core.errors import DatasetError, EvaluationError
+from turnwise.core.errors import DatasetError, TurnwiseError
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.corpus.training_data import TrainingData
 from turnwise.evaluation.datasets.candidates import CandidateData, QuestionData
@@ -190,7 +190,7 @@ def test_models_without_filters_cannot_exclude_and_say_what_is_known(tmp_path: P
         results = evaluate(model_with(training), data, tasks=["intents"])
         assert results.facts["training data"] == f"no fingerprint: leakage cannot be found. {known}"
         assert {row.seen for row in results.rows} == {None} and results.data[0]["leakage"] is None
-        with pytest.raises(EvaluationError, match=r"letters has no fingerprint of its training .* train it"):
+        with pytest.raises(TurnwiseError, match=r"letters has no fingerprint of its training .* train it"):
             evaluate(model_with(training), data, tasks=["intents"], exclude_seen=True)
 
 

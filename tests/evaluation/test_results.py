@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from turnwise.core.errors import EvaluationError
+from turnwise.core.errors import TurnwiseError
 from turnwise.evaluation.metrics import Outcome
 from turnwise.evaluation.results import Results, read_content, read_outcomes, write_outcomes, write_results
 
@@ -64,7 +64,7 @@ def test_undefined_values_are_null(tmp_path: Path) -> None:
 def test_two_metrics_of_one_name_are_rejected() -> None:
     results = Results("model", "intents")
     results.add([accuracy()])
-    with pytest.raises(EvaluationError, match="two metrics are named intents, toy, 1-shot prototypes, accuracy"):
+    with pytest.raises(TurnwiseError, match="two metrics are named intents, toy, 1-shot prototypes, accuracy"):
         results.add([accuracy()])
     assert len(results.rows) == len(results.outcomes) == 1
 
@@ -82,5 +82,5 @@ def test_files_that_are_missing_or_not_ours_are_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"task": ["intents"]}), tmp_path / "other.parquet")
     for read, suffix in ((read_content, "json"), (read_outcomes, "parquet")):
         for name in ("missing", "broken", "other"):
-            with pytest.raises(EvaluationError, match=f"{name}.{suffix}"):
+            with pytest.raises(TurnwiseError, match=f"{name}.{suffix}"):
                 read(tmp_path / f"{name}.{suffix}")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.helpers.encoders import Longest
 from tests.helpers.encoders import count_letters as letters
 from turnwise import evaluate
-from turnwise.core.errors import EvaluationError
+from turnwise.core.errors import TurnwiseError
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.metrics import Outcome, bootstrap_outcomes, lower_is_better
 from turnwise.evaluation.results import Results
@@ -160,7 +160,7 @@ def test_what_was_not_seen_on_the_same_examples_has_no_difference(other: tuple[O
         for members in ((random_outcome("gsim", 1), random_outcome("dstc2", 1)), other)
     )
     assert message in ours.why_not_paired(theirs)
-    with pytest.raises(EvaluationError, match="diaeval, actions cannot be compared"):
+    with pytest.raises(TurnwiseError, match="diaeval, actions cannot be compared"):
         ours.difference(theirs)
 
 
@@ -185,13 +185,13 @@ def data(tmp_path: Path) -> Path:
 
 def test_a_requested_data_set_that_is_missing_is_named(data: Path) -> None:
     assert {row.dataset for row in evaluate(letters, data, tasks=["intents"], datasets=["first"]).rows} == {"first"}
-    with pytest.raises(EvaluationError, match=r"holds no data set for intents among frist$"):
+    with pytest.raises(TurnwiseError, match=r"holds no data set for intents among frist$"):
         evaluate(letters, data, tasks=["intents"], datasets=["frist", "second"])
 
 
 def test_an_unsuitable_model_is_distinguished_from_missing_data(data: Path) -> None:
     with pytest.raises(
-        EvaluationError, match="no protocol of intents can be run on longest: prototypes: the model does not have"
+        TurnwiseError, match="no protocol of intents can be run on longest: prototypes: the model does not have"
     ):
         evaluate(Longest(), data, tasks=["intents"], name="longest")
 

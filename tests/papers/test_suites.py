@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.encoders import Longest
 from tests.helpers.encoders import count_letters as letters
 from turnwise import evaluate
-from turnwise.core.errors import EvaluationError
+from turnwise.core.errors import TurnwiseError
 from turnwise.core.registry import known_names
 from turnwise.evaluation.evaluation_protocols import Effort, all_protocols
 from turnwise.evaluation.metrics import MetricRow, Outcome
@@ -168,7 +168,7 @@ def test_rerankers_are_evaluated_by_their_scores(world: Path) -> None:
 def test_invalid_arguments_are_rejected(
     world: Path, encoder: Encoder, arguments: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(EvaluationError, match=message):
+    with pytest.raises(TurnwiseError, match=message):
         evaluate(encoder, world, **arguments)  # type: ignore[arg-type]
 
 
@@ -182,14 +182,14 @@ def test_protocols_with_too_little_data_are_left_out(tmp_path: Path, encoder: En
     assert {row.task for row in results.rows} == {"intents", "out-of-scope"}
     assert "too few answers" in results.facts["left out"]["answers, amazonqa"]
     (tmp_path / "data" / "amazonqa_few" / "qa_Few.json").write_text("{'question'")
-    with pytest.raises(EvaluationError, match=r"qa_Few\.json"):
+    with pytest.raises(TurnwiseError, match=r"qa_Few\.json"):
         evaluate(encoder, tmp_path / "data", effort=EFFORT, **options)
 
 
 def test_folder_without_data_is_rejected(encoder: Encoder, tmp_path: Path) -> None:
-    with pytest.raises(EvaluationError, match="holds no data set"):
+    with pytest.raises(TurnwiseError, match="holds no data set"):
         evaluate(encoder, tmp_path, suite="dse")
-    with pytest.raises(EvaluationError, match="is not a folder"):
+    with pytest.raises(TurnwiseError, match="is not a folder"):
         evaluate(encoder, tmp_path / "nothing", suite="dse")
 
 

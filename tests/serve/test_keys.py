@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from tests.helpers.served import is_error, served
 from turnwise.cli import app
-from turnwise.core.errors import ServeError
+from turnwise.core.errors import TurnwiseError
 from turnwise.serve.app import create_app
 from turnwise.serve.settings import KeyStore, ServeSettings, add_key
 
@@ -39,22 +39,22 @@ def test_random_texts_are_not_keys(tmp_path_factory: pytest.TempPathFactory, giv
 
 def test_invalid_key_files(tmp_path) -> None:
     path = tmp_path / "keys.txt"
-    with pytest.raises(ServeError, match="cannot be read"):
+    with pytest.raises(TurnwiseError, match="cannot be read"):
         KeyStore.read(path)
     path.write_text("\n# empty\n")
-    with pytest.raises(ServeError, match="has no keys"):
+    with pytest.raises(TurnwiseError, match="has no keys"):
         KeyStore.read(path)
     path.write_text("# one\nmonitoring secret\n")
-    with pytest.raises(ServeError, match=":2 is not a key"):
+    with pytest.raises(TurnwiseError, match=":2 is not a key"):
         KeyStore.read(path)
-    with pytest.raises(ServeError, match=":2 is not a key"):
+    with pytest.raises(TurnwiseError, match=":2 is not a key"):
         create_app(ServeSettings(keys=path))
     path.unlink()
     add_key(path, "one")
-    with pytest.raises(ServeError, match="already has a key named"):
+    with pytest.raises(TurnwiseError, match="already has a key named"):
         add_key(path, "one")
     for name in ("", "a b", "a\nb", "x" * 65):
-        with pytest.raises(ServeError, match="not a valid key name"):
+        with pytest.raises(TurnwiseError, match="not a valid key name"):
             add_key(path, name)
 
 
@@ -63,7 +63,7 @@ def test_command(tmp_path) -> None:
     arguments = ["serve-key", "page", "--keys", str(path)]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert name_of(KeyStore.read(path), done.stdout.strip()) == "page"
-    assert isinstance(CliRunner().invoke(app, arguments).exception, ServeError)
+    assert isinstance(CliRunner().invoke(app, arguments).exception, TurnwiseError)
 
 
 def test_routes_need_a_key(tiny_folder, tmp_path) -> None:

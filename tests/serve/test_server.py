@@ -20,7 +20,7 @@ from tests.helpers.command_line import run
 from tests.helpers.served import served
 from tests.helpers.trial import build, listening, running, wait_for
 from turnwise import Encoder
-from turnwise.core.errors import ServeError
+from turnwise.core.errors import TurnwiseError
 from turnwise.serve.app import create_app
 from turnwise.serve.server import listen
 from turnwise.serve.settings import Limits, ServeSettings
@@ -144,7 +144,7 @@ def test_reload_under_load_drops_no_request(tmp_path: Path, tiny_folder) -> None
 
 
 def test_port_in_use(port: int) -> None:
-    with pytest.raises(ServeError, match=f"port {port}.*--port"):
+    with pytest.raises(TurnwiseError, match=f"port {port}.*--port"):
         listen("127.0.0.1", port)
 
 

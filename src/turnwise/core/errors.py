@@ -36,10 +36,6 @@ class TrainingInterruptedError(TrainingError):
     exit_status = 130
 
 
-class EvaluationError(TurnwiseError):
-    """There is nothing to evaluate, or results cannot be read or compared."""
-
-
 class DatasetError(TurnwiseError):
     """A data set is missing, too small, or not in the expected layout."""
 
@@ -58,10 +54,6 @@ class MapError(TurnwiseError):
 
 class ProjectError(TurnwiseError):
     """The files of a project cannot be read or written."""
-
-
-class ServeError(TurnwiseError):
-    """The service cannot start or reload."""
 
 
 class MissingPackageError(TurnwiseError, ImportError):

@@ -7,7 +7,7 @@ can therefore be checked before anything large is imported. `add` makes an entry
 import importlib
 from typing import Any, Literal
 
-from turnwise.core.errors import EvaluationError, did_you_mean
+from turnwise.core.errors import TurnwiseError, did_you_mean
 
 Kind = Literal["suite", "task", "loader", "post-processor"]
 
@@ -49,16 +49,14 @@ def known_names(kind: Kind) -> tuple[str, ...]:
 
 
 def check_name(kind: Kind, name: str) -> None:
-    """Raise an EvaluationError if there is no such name."""
+    """Raise a TurnwiseError if there is no such name."""
     known = known_names(kind)
     if name not in known:
-        raise EvaluationError(
-            f"there is no {kind} {name!r}: choose from {', '.join(known)}.{did_you_mean(name, known)}"
-        )
+        raise TurnwiseError(f"there is no {kind} {name!r}: choose from {', '.join(known)}.{did_you_mean(name, known)}")
 
 
 def find(kind: Kind, name: str) -> Any:
-    """Import and return what a name stands for; raises an EvaluationError if there is no such name."""
+    """Import and return what a name stands for; raises a TurnwiseError if there is no such name."""
     check_name(kind, name)
     module, _, attribute = _PLACES[kind][name].partition(":")
     return getattr(importlib.import_module(module), attribute)

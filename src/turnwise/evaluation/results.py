@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turnwise.core.errors import DatasetError, EvaluationError, MissingPackageError
+from turnwise.core.errors import DatasetError, MissingPackageError, TurnwiseError
 from turnwise.core.files import read_json, write_json
 from turnwise.evaluation.metrics import MetricRow, Outcome, metric_rows
 from turnwise.evaluation.tables import ResultTable
@@ -65,7 +65,7 @@ class Results:
         known = {outcome.key for outcome in self.outcomes}
         for outcome in outcomes:
             if outcome.key in known:
-                raise EvaluationError(f"two metrics are named {', '.join(outcome.key)}: give them different settings")
+                raise TurnwiseError(f"two metrics are named {', '.join(outcome.key)}: give them different settings")
             known.add(outcome.key)
         self.outcomes += outcomes
         self.rows += [replace(row, seen=seen) for row in metric_rows(outcomes)]
@@ -118,12 +118,12 @@ def write_outcomes(path: Path, outcomes: Sequence[Outcome]) -> None:
 
 
 def read_outcomes(path: Path) -> list[Outcome]:
-    """Read a file of `write_outcomes`; raises EvaluationError if it is missing or invalid."""
+    """Read a file of `write_outcomes`; raises TurnwiseError if it is missing or invalid."""
     _require_file(path)
     try:
         table = pq.read_table(path, columns=_SCHEMA.names).select(_SCHEMA.names)
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise EvaluationError(f"{path} does not hold outcomes; evaluate again: {error}") from None
+        raise TurnwiseError(f"{path} does not hold outcomes; evaluate again: {error}") from None
     runs: dict[tuple[Any, ...], list[np.ndarray[Any, np.dtype[np.float32]]]] = {}
     for line, values in zip(table.drop_columns(["values"]).to_pylist(), table.column("values"), strict=True):
         key = tuple(line[name] for name in (*_KEY, "statistic", "scale"))
@@ -151,17 +151,17 @@ def write_results(results: Results, folder: Path) -> None:
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """Read `results.json`; raises EvaluationError if it is missing or invalid."""
+    """Read `results.json`; raises TurnwiseError if it is missing or invalid."""
     _require_file(path)
     try:
         content = read_json(path)
     except ValueError as error:
-        raise EvaluationError(f"{path} does not hold results; evaluate again: {error}") from None
+        raise TurnwiseError(f"{path} does not hold results; evaluate again: {error}") from None
     if not isinstance(content, dict) or not {"rows", "data"} <= content.keys():
-        raise EvaluationError(f"{path} does not hold results; evaluate again")
+        raise TurnwiseError(f"{path} does not hold results; evaluate again")
     return content
 
 
 def _require_file(path: Path) -> None:
     if not path.is_file():
-        raise EvaluationError(f"{path} does not exist: give a folder that `turnwise evaluate --out` wrote")
+        raise TurnwiseError(f"{path} does not exist: give a folder that `turnwise evaluate --out` wrote")

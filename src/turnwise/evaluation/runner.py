@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core import registry
-from turnwise.core.errors import CorpusError, DatasetError, EvaluationError, TrainingError
+from turnwise.core.errors import CorpusError, DatasetError, TrainingError, TurnwiseError
 from turnwise.core.files import read_json, replacing, write_atomic
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.training_data import TrainingData
@@ -75,17 +75,17 @@ def evaluate(
         progress: called with what is being done.
 
     Raises:
-        EvaluationError: if there is no such suite or task, or no data set for it, or if seen examples cannot be
+        TurnwiseError: if there is no such suite or task, or no data set for it, or if seen examples cannot be
             excluded.
     """
     data, effort = Path(data), effort or Effort()
     if (suite is None) == (not tasks):
-        raise EvaluationError("name either a suite or one or more tasks")
+        raise TurnwiseError("name either a suite or one or more tasks")
     check_available(data, [] if suite is None else [suite], tasks)
     registered = None if suite is None else find_suite(suite)
     subject = resolve_model(model, reranker, name)
     if exclude_seen and not _has_filters(subject):
-        raise EvaluationError(
+        raise TurnwiseError(
             f"{subject.name} has no fingerprint of its training data, so that seen examples cannot be excluded: "
             "evaluate it on all examples, or train it with record_training_data"
         )
@@ -132,9 +132,9 @@ def evaluate(
 
 
 def check_available(data: Path, suites: Sequence[str], tasks: Sequence[str]) -> None:
-    """Raise an EvaluationError if there is no such folder of data sets, suite or task."""
+    """Raise a TurnwiseError if there is no such folder of data sets, suite or task."""
     if not data.is_dir():
-        raise EvaluationError(
+        raise TurnwiseError(
             f"{data} is not a folder: give one that holds data sets in their authors' layouts, or sample data"
         )
     for suite in suites:
@@ -153,12 +153,12 @@ def _select_jobs(
     absent = [each for each in datasets if each not in {job.dataset.name for job in jobs}]
     if absent or not jobs:
         among = f" among {', '.join(absent)}" if absent else ""
-        raise EvaluationError(f"{data} holds no data set for {results.suite}{among}")
+        raise TurnwiseError(f"{data} holds no data set for {results.suite}{among}")
     return jobs
 
 
 def _unsupported(jobs: Sequence[EvaluationJob], model: ModelUnderTest, fine_tuning: bool, suite: str) -> dict[str, str]:
-    """Return why protocols are not run, by name; raises EvaluationError if none is left."""
+    """Return why protocols are not run, by name; raises TurnwiseError if none is left."""
     messages = {"both": "it needs an encoder and a re-ranker, which --reranker names"}
     reasons = {
         job.name: messages.get(job.protocol.needs, "the model does not have what it needs")
@@ -169,7 +169,7 @@ def _unsupported(jobs: Sequence[EvaluationJob], model: ModelUnderTest, fine_tuni
         reasons |= {job.name: "fine-tuning was not requested" for job in jobs if job.protocol.needs == "weights"}
     if all(job.name in reasons for job in jobs):
         listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        raise EvaluationError(f"no protocol of {suite} can be run on {model.name}: {listed}")
+        raise TurnwiseError(f"no protocol of {suite} can be run on {model.name}: {listed}")
     return reasons
 
 
@@ -220,7 +220,7 @@ class _Runner:
         try:
             return dataset.load(self._data)
         except DatasetError as error:  # an invalid file is an error, unlike a data set that is too small
-            raise EvaluationError(str(error)) from error
+            raise TurnwiseError(str(error)) from error
 
     def _load(self, dataset: Dataset[Any]) -> Any:
         """Return the contents of a data set, without test examples that are excluded."""
@@ -259,7 +259,7 @@ class _Runner:
                 if dataset.is_present(self._data)
             ]
             if not jobs:
-                raise EvaluationError(f"{self._data} holds no data set for the task {task!r}")
+                raise TurnwiseError(f"{self._data} holds no data set for the task {task!r}")
             yield from jobs
 
     # ---- running it

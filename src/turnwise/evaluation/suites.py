@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core import registry
-from turnwise.core.errors import EvaluationError
+from turnwise.core.errors import TurnwiseError
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.metrics import (
@@ -63,7 +63,7 @@ class Suite:
 
 
 def find_suite(name: str) -> Suite:
-    """Return a registered suite; raises an EvaluationError if there is none of that name."""
+    """Return a registered suite; raises a TurnwiseError if there is none of that name."""
     suite: Suite = registry.find("suite", name)(name)
     return suite
 
@@ -120,7 +120,7 @@ class SummaryResult:
     def difference(self, other: "SummaryResult") -> tuple[float, float, float]:
         """Return by how much this mean exceeds the other, with the 95% confidence interval of the paired difference."""
         if reason := self.why_not_paired(other):
-            raise EvaluationError(f"{self.suite}, {self.name} cannot be compared: {reason}")
+            raise TurnwiseError(f"{self.suite}, {self.name} cannot be compared: {reason}")
         return self.value - other.value, *confidence_interval(self.bootstrap - other.bootstrap)
 
 

@@ -11,7 +11,7 @@ from turnwise.assist.intents.classifier_files import stored_encoder
 from turnwise.assist.intents.storage import IntentFolder, add_classifier, add_version, classifier_versions
 from turnwise.assist.labelling.labelling import Labelling
 from turnwise.assist.responses.responder import Answer, Responder, read_canned_answers, record_canned_answers
-from turnwise.core.errors import EncoderMismatchError, ServeError
+from turnwise.core.errors import EncoderMismatchError, TurnwiseError
 from turnwise.core.imports import require, without_garbage_collection
 from turnwise.core.project import Project
 from turnwise.models.encoder import Encoder
@@ -50,9 +50,9 @@ def check_settings(settings: ServeSettings) -> None:
         require("pyarrow", "sklearn", extra="map")
     for folder, option in ((settings.intents, "--intents"), (settings.map, "--map"), (settings.report, "--report")):
         if folder is not None and not folder.is_dir():
-            raise ServeError(f"there is no folder {folder} ({option})")
+            raise TurnwiseError(f"there is no folder {folder} ({option})")
     if settings.report is not None and not (settings.report / REPORT).is_file():
-        raise ServeError(f"{settings.report} has no {REPORT} (--report): `turnwise evaluate` writes one")
+        raise TurnwiseError(f"{settings.report} has no {REPORT} (--report): `turnwise evaluate` writes one")
 
 
 class LoadedModels:

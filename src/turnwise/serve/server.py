@@ -13,7 +13,7 @@ from types import FrameType
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from turnwise.core.errors import ServeError
+from turnwise.core.errors import TurnwiseError
 from turnwise.core.project import Project
 from turnwise.serve.app import create_app
 from turnwise.serve.errors import ServiceError
@@ -51,7 +51,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
-        raise ServeError(
+        raise TurnwiseError(
             f"cannot listen on {host}, port {port}: {error.strerror or error}; choose another with --port"
         ) from error
     return listener

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from turnwise.core.errors import ServeError
+from turnwise.core.errors import TurnwiseError
 from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.project import Project
 from turnwise.models.backbone.source import Runtime
@@ -107,17 +107,19 @@ class KeyStore:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise ServeError(f"the key file {path} cannot be read: {error}") from error
+            raise TurnwiseError(f"the key file {path} cannot be read: {error}") from error
         keys = []
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.startswith("#"):
                 continue
             match = _KEY_LINE.fullmatch(line.strip())
             if match is None:
-                raise ServeError(f"{path}:{number} is not a key: add keys with `turnwise serve-key NAME --keys {path}`")
+                raise TurnwiseError(
+                    f"{path}:{number} is not a key: add keys with `turnwise serve-key NAME --keys {path}`"
+                )
             keys.append(ApiKey(match[1], bytes.fromhex(match[2]), bytes.fromhex(match[3]), match[4] is not None))
         if not keys:
-            raise ServeError(f"{path} has no keys: add one with `turnwise serve-key NAME --keys {path}`")
+            raise TurnwiseError(f"{path} has no keys: add one with `turnwise serve-key NAME --keys {path}`")
         return cls(tuple(keys))
 
     def find(self, key: str) -> ApiKey | None:
@@ -133,17 +135,17 @@ class KeyStore:
 def add_key(path: Path, name: str, *, read_only: bool = False) -> str:
     """Create a key, append its hash to a file for its owner only, and return the key, which is stored nowhere else."""
     if _KEY_NAME.fullmatch(name) is None:
-        raise ServeError(f"{name!r} is not a valid key name: use up to 64 letters, digits, '.', '_' and '-'")
+        raise TurnwiseError(f"{name!r} is not a valid key name: use up to 64 letters, digits, '.', '_' and '-'")
     has_keys = path.exists() and path.read_text(encoding="utf-8").strip()
     if has_keys and name in {known.name for known in KeyStore.read(path).keys}:
-        raise ServeError(f"{path} already has a key named {name!r}: choose another name, or remove that line first")
+        raise TurnwiseError(f"{path} already has a key named {name!r}: choose another name, or remove that line first")
     key, salt = "tw-" + secrets.token_urlsafe(32), secrets.token_bytes(16)
     try:
         path.touch(0o600)
         with path.open("a", encoding="utf-8") as file:
             file.write(f"{name} {salt.hex()} {_digest(salt, key.encode()).hex()}{' read' * read_only}\n")
     except OSError as error:
-        raise ServeError(f"the key cannot be written to {path}: {error}") from error
+        raise TurnwiseError(f"the key cannot be written to {path}: {error}") from error
     return key
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.core.errors import EvaluationError
+from turnwise.core.errors import TurnwiseError
 from turnwise.evaluation.metrics import BOOTSTRAP_SAMPLES, Outcome, Statistic, bootstrap_outcomes
 from turnwise.evaluation.reporting.comparison import compare, comparison_json, comparison_text, holm
 from turnwise.evaluation.reporting.report import escape_markdown
@@ -279,10 +279,10 @@ def test_nothing_in_common(write: Write) -> None:
 def test_folders_without_results_are_refused(write: Write, tmp_path: Path) -> None:
     good = write("good", [make_outcome(flips(0.5, 1))])
     for folders in ((tmp_path / "none", good), (good, tmp_path / "none")):
-        with pytest.raises(EvaluationError, match="none"):
+        with pytest.raises(TurnwiseError, match="none"):
             compare(*folders)
-    with pytest.raises(EvaluationError, match="two folders"):
+    with pytest.raises(TurnwiseError, match="two folders"):
         compare(good)
     (good / "outcomes.parquet").unlink()
-    with pytest.raises(EvaluationError, match=r"outcomes\.parquet does not exist"):
+    with pytest.raises(TurnwiseError, match=r"outcomes\.parquet does not exist"):
         compare(good, good)

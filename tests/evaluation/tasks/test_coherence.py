@@ -15,7 +15,7 @@ from torch import nn
 
 from tests.helpers.encoders import TextEncoder
 from turnwise import evaluate
-from turnwise.core.errors import DatasetError, EvaluationError
+from turnwise.core.errors import DatasetError, TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.corpus.readers.responses import Candidates
@@ -271,5 +271,5 @@ def test_a_re_ranker_without_the_heads_is_passed_over(reranker: Reranker, sample
     suits = PROTOCOLS["coherence"].supports
     assert suits(wrap_model(reranker)) and suits(wrap_model(Topics())) and not suits(wrap_model(only))
     assert evaluate(only, sample_world(60), suite="ums", plots=False).facts["left out"].keys() >= {"coherence"}
-    with pytest.raises(EvaluationError, match="no protocol of coherence can be run"):
+    with pytest.raises(TurnwiseError, match="no protocol of coherence can be run"):
         evaluate(only, sample_world(60), tasks=["coherence"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from turnwise import evaluate
-from turnwise.core.errors import EvaluationError
+from turnwise.core.errors import TurnwiseError
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.evaluation.results import Results
 from turnwise.models.encoder import Encoder
@@ -50,7 +50,7 @@ def test_datasets_and_fine_tuning_are_passed_on(model: ModelUnderTest, world: Pa
         return {row.setting for results in plan.evaluate(model, tmp_path) for row in results.rows}
 
     assert settings(True) - settings(False) == {"10-shot fine-tuned", "20-shot fine-tuned"}
-    with pytest.raises(EvaluationError, match="among elsewhere"):
+    with pytest.raises(TurnwiseError, match="among elsewhere"):
         EvaluationPlan(world, tasks=("nli",), datasets=("elsewhere",)).evaluate(model, tmp_path)
 
 
@@ -63,5 +63,5 @@ def test_datasets_and_fine_tuning_are_passed_on(model: ModelUnderTest, world: Pa
     ],
 )
 def test_unknown_suites_and_tasks_are_rejected(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(EvaluationError, match=message):
+    with pytest.raises(TurnwiseError, match=message):
         EvaluationPlan(tmp_path, **arguments).check()

@@ -18,7 +18,7 @@ from tests.helpers.tiny import backbone, corpus, recipe
 from tests.papers.sweeps.conftest import LoadVariants
 from turnwise import evaluate
 from turnwise.cli.train import sweep_command
-from turnwise.core.errors import EvaluationError, TrainingError, TrainingInterruptedError
+from turnwise.core.errors import TrainingError, TrainingInterruptedError, TurnwiseError
 from turnwise.corpus.storage.corpus import Corpus, read_corpus
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.models.encoder import Encoder, encoder_fingerprint
@@ -272,7 +272,7 @@ def test_invalid_points_are_rejected_before_training(
 def test_invalid_evaluations_are_rejected_before_training(
     tasks: tuple[str, ...], tiny_recipe: Path, world: Path, tmp_path: Path, training_log: TrainingLog
 ) -> None:
-    with pytest.raises(EvaluationError, match=r"there is nothing to evaluate|there is no task 'intent'"):
+    with pytest.raises(TurnwiseError, match=r"there is nothing to evaluate|there is no task 'intent'"):
         run(seeds(tiny_recipe), corpus(), world, tmp_path / "out", tasks=tasks, start=False)
     assert training_log.trained == []
     assert not (tmp_path / "out").exists()

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tests.helpers.families import make_reranker, perturbed
 from turnwise import evaluate
 from turnwise.cli.train import soup_command
-from turnwise.core.errors import EvaluationError, ModelError
+from turnwise.core.errors import ModelError, TurnwiseError
 from turnwise.evaluation.datasets.dataset import Dataset
 from turnwise.evaluation.evaluation_protocols import Effort
 from turnwise.models.encoder import Encoder, encoder_fingerprint
@@ -179,7 +179,7 @@ def test_repeated_evaluation_reuses_results_and_writes_the_same_files(
 def test_invalid_evaluations_are_rejected_before_soups_are_written(
     folders: tuple[Path, Path], world: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(EvaluationError, match="there is no suite 'dsa': choose from dse"):
+    with pytest.raises(TurnwiseError, match="there is no suite 'dsa': choose from dse"):
         evaluate_soups(*folders, [0.5], EvaluationPlan(world, suites=["dsa"]), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from turnwise.core.errors import EvaluationError
+from turnwise.core.errors import TurnwiseError
 from turnwise.core.progress import Progress, silent
 from turnwise.evaluation.metrics import (
     BOOTSTRAP_SAMPLES,
@@ -71,7 +71,7 @@ def compare(*folders: Path, all_pairs: bool = False, progress: Progress = silent
         other has, then the means of metrics that both have.
     """
     if len(folders) < 2:
-        raise EvaluationError("a comparison needs at least two folders of results")
+        raise TurnwiseError("a comparison needs at least two folders of results")
     base, *others = read = [_ResultFolder.read(folder) for folder in folders]
     pairs = combinations(read, 2) if all_pairs else ((base, other) for other in others)
     tests = [test for pair in pairs for test in _paired_tests(*pair)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from turnwise.core import registry
-from turnwise.core.errors import EvaluationError, MissingPackageError
+from turnwise.core.errors import MissingPackageError, TurnwiseError
 from turnwise.core.files import write_atomic
 from turnwise.core.html import format_value, render_page
 from turnwise.core.plots import line_chart
@@ -68,9 +68,9 @@ class EvaluationPlan:
     effort: Effort = field(default_factory=Effort)
 
     def check(self) -> None:
-        """Raise an EvaluationError if no model could be evaluated, before one is trained."""
+        """Raise a TurnwiseError if no model could be evaluated, before one is trained."""
         if not self.suites and not self.tasks:
-            raise EvaluationError("there is nothing to evaluate: name a suite (--suite) or a task (--task)")
+            raise TurnwiseError("there is nothing to evaluate: name a suite (--suite) or a task (--task)")
         check_available(self.data, self.suites, self.tasks)
 
     def evaluate(self, model: ModelUnderTest, folder: Path, progress: Progress = silent) -> tuple[Results, ...]:

@@ -107,7 +107,7 @@ def evaluate_soups(
     """Write and evaluate soups, as `write_soups` does, and update one report of all ratios after each.
 
     Existing soups and results are reused: the same call continues an interrupted one. Differences are reported to the
-    smallest ratio. Raises EvaluationError if the suites, tasks or data do not exist; no soup is written then.
+    smallest ratio. Raises TurnwiseError if the suites, tasks or data do not exist; no soup is written then.
     """
     evaluation.check()
     folders = write_soups(first, second, ratios, out, progress)
