@@ -218,7 +218,7 @@ def test_curves_have_a_line_for_every_combination_of_the_other_axes(tmp_path: Pa
         "16",
         "64",
         "256",
-        "batch_size",
+        "batch size",
     } <= set(shown)
 
 

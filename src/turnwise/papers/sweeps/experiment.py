@@ -374,9 +374,7 @@ def _draw_curve(experiment: _Experiment, key: _SummaryKey) -> str:
             levels[point.name] = cell.summary.value
         elif axis in point.parameters:
             labels = [(other, format_value(point.parameters.get(other))) for other in other_axes]
-            name = ", ".join(
-                label if other == VARIANT else f"{other.rpartition('.')[2]} {label}" for other, label in labels
-            )
+            name = ", ".join(label if other == VARIANT else f"{_axis_label(other)} {label}" for other, label in labels)
             x = positions[format_value(point.parameters[axis])]
             lines.setdefault(name, []).append((x, cell.summary.value))
             intervals.setdefault(name, []).append((x, cell.low, cell.high))
@@ -385,7 +383,7 @@ def _draw_curve(experiment: _Experiment, key: _SummaryKey) -> str:
     return line_chart(
         {name: sorted(line) for name, line in lines.items()},
         experiment.headings[key],
-        axis,
+        _axis_label(axis),
         log_x=numeric and min(values) > 0 and max(values) >= _LOGARITHMIC_RANGE * min(values),
         intervals={name: sorted(bounds) for name, bounds in intervals.items()},
         levels=levels,
@@ -393,3 +391,8 @@ def _draw_curve(experiment: _Experiment, key: _SummaryKey) -> str:
         from_zero=False,
         legend_outside=True,
     )
+
+
+def _axis_label(key: str) -> str:
+    """Return a recipe's key in words, without the objective that it belongs to."""
+    return key.rpartition(".")[2].replace("_", " ")
