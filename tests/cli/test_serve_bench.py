@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks import starting
+from benchmarks import adding_examples, starting
 from typer.testing import CliRunner
 
 from turnwise.cli import app
 from turnwise.cli.benchmarks.serving import ASYNC, SYNC, TURNWISE, serve_benchmark
 from turnwise.core.errors import TurnwiseError
+from turnwise.corpus.synthetic.sample import labelled_utterances
 
 
 @pytest.mark.full
@@ -49,6 +50,20 @@ def test_startup_is_measured_until_the_first_answer(
     for name in ours:
         assert result["ratios"][name] == pytest.approx(result["seconds"][peer] / result["seconds"][name])
         assert 0 < result["seconds"][name] < 100
+
+
+def test_added_examples_are_stored_beside_predictions(
+    tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("banking.block_card", "banking.replace_card")
+    cards = [each for each in labelled_utterances(1) if each.intent in names]
+    monkeypatch.setattr(adding_examples, "labelled_utterances", lambda _: cards)
+    result = adding_examples.measure(str(tiny_folder("bert")), clients=2, seconds=0.5)
+    assert result["lost"] == 0 and result["examples"] == sum(each.split == "train" for each in cards)
+    assert result["additions_per_second"] > 0 and result["seconds_until_used"] > 0
+    assert result["ratio"] == pytest.approx(result["additions_per_second"] / result["single_additions_per_second"])
+    for name in ("addition", "prediction_alone", "prediction"):
+        assert 0 < result[f"{name}_median_milliseconds"] <= result[f"{name}_p99_milliseconds"]
 
 
 def test_missing_wrk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
