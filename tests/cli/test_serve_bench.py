@@ -52,6 +52,7 @@ def test_startup_is_measured_until_the_first_answer(
         assert 0 < result["seconds"][name] < 100
 
 
+@pytest.mark.full
 def test_added_examples_are_stored_beside_predictions(
     tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -287,7 +287,7 @@ def test_page_is_self_contained_and_escapes_names(tmp_path: Path) -> None:
     assert {tag for tag, _ in elements} & {"script", "link", "iframe"} == set()
     policy = next(attributes["content"] for _, attributes in elements if "http-equiv" in attributes)
     assert policy is not None and policy.startswith("default-src 'none'")
-    assert EVIL in texts(curve(tmp_path, "diaeval-actions"))
+    assert EVIL.rpartition(".")[2].replace("_", " ") in texts(curve(tmp_path, "diaeval-actions"))
 
 
 def test_page_marks_significant_differences(tmp_path: Path) -> None:
