@@ -5,6 +5,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from openpyxl import Workbook
 
 from tests.helpers.layouts import BASES, LAYOUTS, Layout, csv_bytes, lay_out
 from turnwise.core.errors import CorpusError
@@ -190,3 +191,19 @@ def test_projects_and_stores_in_a_folder_are_no_logs(tmp_path: Path):
     lay_out(folder, {"p/answers.jsonl": "{}\n"})
     import_corpus("table", folder / "log.csv", folder / "store")
     assert detect_format(folder).reader == "table"
+
+
+def test_excel_files_are_tables(tmp_path: Path):
+    workbook = Workbook()
+    for number in range(20):
+        workbook.active.append([f"T-{number // 4}", ("Customer", "Agent")[number % 2], f"my text {number}", number])
+    workbook.active.insert_rows(1)
+    for column, name in enumerate(("Ticket", "Author", "Message", "Created"), 1):
+        workbook.active.cell(1, column, name)
+    workbook.create_sheet("Notes").append(["nothing"])
+    workbook.save(tmp_path / "log.xlsx")
+    detection = detect_format(tmp_path / "log.xlsx")
+    assert (detection.reader, detection.options["text"]) == ("table", "Message")
+    store = import_corpus(detection.reader, tmp_path / "log.xlsx", tmp_path / "store", **detection.options)
+    assert (len(store), store.manifest["rejected"]) == (5, 0)
+    assert store.manifest["facts"]["sheets not read"] == ["Notes of log.xlsx"]

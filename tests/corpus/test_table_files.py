@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openpyxl import Workbook
 
 from turnwise.core.errors import CorpusError
 from turnwise.core.files import csv_text, escape_formula, unescape_formula
+from turnwise.corpus.readers.shared import files
 from turnwise.corpus.texts import TABLE_SUFFIXES, TEXT_FILE_SUFFIXES, read_rows
 
 #: Texts that each kind can hold, line ends and delimiters among them.
@@ -29,6 +32,11 @@ def table(path: Path, rows: Sequence[Sequence[str]], columns: Sequence[str], enc
         case ".jsonl":
             objects = [json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in rows]
             path.write_text("".join(line + "\n" for line in objects), encoding=encoding)
+        case ".xlsx":
+            workbook = Workbook()
+            for row in [columns, *(map(escape_formula, row) for row in rows)]:
+                workbook.active.append(list(row))
+            workbook.save(path)
         case ".parquet":
             schema = pa.schema([(column, pa.string()) for column in columns])
             pq.write_table(pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema), path)
@@ -42,7 +50,7 @@ def texts(path: Path, column: str = "text", suffixes: Sequence[str] = TEXT_FILE_
 @given(rows=st.lists(st.tuples(some_text, some_text), max_size=8))
 def test_every_format_round_trips(rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
     place = tmp_path_factory.mktemp("kinds")
-    for kind in TABLE_SUFFIXES:
+    for kind in set(TABLE_SUFFIXES) - {".xlsx"}:  # which cannot hold control characters and blank rows
         read = list(read_rows(table(place / f"in{kind}", rows, ["text", "intent"]), ["text", "intent"]))
         assert [(row.text("text"), row.optional_text("intent")) for row in read] == rows
 
@@ -114,17 +122,17 @@ def test_rows_come_one_at_a_time(tmp_path: Path) -> None:
         ("in.jsonl", b"[1]\n", "line 1 is neither an object nor a string"),
         ("in.jsonl", b'"\\ud83d"\n', "line 1: 'text' contains a lone surrogate"),
         ("in.jsonl", b"[" * 100_000, "line 1: the JSON is nested too deeply"),
-        ("in.jsonl", b'"a"\n' * 50_000 + b'"\xe4"\n', "line 50,001: byte 0xe4 is not utf-8: save the file as UTF-8"),
+        ("in.jsonl", b'"a"\n' * 70_000 + b'"\xe4"\n', "line 70,001: byte 0xe4 is not utf-8: save the file as UTF-8"),
         ("in.csv", b"id,text\n1,a\n2\n", "line 3: 'text' must be a text, got nothing"),
         ("in.csv", b"id,body\n1,a\n", "in.csv has no column 'text'; it has 'id', 'body'."),
         ("in.csv", b"id,body\n", "in.csv has no column 'text'; it has 'id', 'body'."),
         ("in.csv", b"text,text\n1,a\n", "in.csv has several columns 'text': rename all but one"),
-        ("in.csv", b"text\nwell, well\n", "line 2: 2 cells under 1 columns: is a delimiter or a quote missing?"),
-        ("in.csv", b'text\na\n"b\n\nc\n', "line 3: not a valid row: unexpected end of data"),
+        ("in.csv", b"text,n\nwell, well,1\n", "line 2: 3 cells under 2 columns: is a delimiter or a quote missing?"),
+        ("in.csv", b'text,n\na,1\n"b,2\n\nc,"3"\n', "line 3: not a valid row"),
         ("in.tsv", b'text\n"so" he said\n', "line 2: not a valid row"),
-        ("in.txt", "größe\n".encode("utf-16"), "line 1: byte 0xff is not utf-8"),
+        ("in.xlsx", b"PK no more", "in.xlsx: not a complete Excel file (.xlsx): File is not a zip file"),
         ("in.parquet", b"no parquet", "in.parquet: not a complete Parquet file"),
-        ("in.docx", b"", "in.docx has none of the suffixes .txt, .csv, .tsv, .jsonl, .parquet: use a file"),
+        ("in.docx", b"", "in.docx has none of the suffixes .txt, .csv, .tsv, .xlsx, .jsonl, .parquet: use a file"),
     ],
 )
 def test_errors_name_the_place(name: str, content: bytes, message: str, tmp_path: Path) -> None:
@@ -175,3 +183,41 @@ def test_formulas_in_csv_files_are_escaped(cell: str, tmp_path: Path) -> None:
 def test_every_text_survives_a_csv_file(cell: str) -> None:
     assert unescape_formula(escape_formula(cell)) == cell
     assert cell.strip("+-.1") == "" or escape_formula(cell)[:1] not in (*"=+-@\t\r",)
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1", "utf-16"])
+def test_delimiter_and_encoding_are_detected(delimiter: str, encoding: str, tmp_path: Path) -> None:
+    rows = [(f"Größe, Länge: {number}?", "maße") for number in range(5)] + [("'=1+2, wirklich", "formel")]
+    content = "".join(f"{delimiter.join(row)}\n" for row in [("text", "intent"), *rows])
+    (tmp_path / "in.csv").write_text(content, encoding=encoding)
+    read = [(row.text("text"), row.text("intent")) for row in read_rows(tmp_path / "in.csv", ["text", "intent"])]
+    assert read == [*rows[:5], ("=1+2, wirklich", "formel")]
+
+
+def test_excel_cells_are_texts_and_sheets_without_the_columns_are_left_out(tmp_path: Path) -> None:
+    workbook = Workbook()
+    workbook.active.append(["read me"])
+    first, second = workbook.create_sheet(), workbook.create_sheet()
+    first.append([])
+    for row in (["text", None, "when"], [7, "x", datetime.fromisoformat("2024-05-01T10:00")], [], ["'=x", None, None]):
+        first.append(row)
+    for row in (["intent", "text"], ["a", "b"]):
+        second.append(row)
+    workbook.save(tmp_path / "in.xlsx")
+    rows = list(read_rows(tmp_path / "in.xlsx", ["text"]))
+    assert [(row.line, row.text("text"), row.optional_text("when")) for row in rows] == [
+        (3, "7", "2024-05-01 10:00:00"),
+        (5, "=x", ""),
+        (2, "b", ""),
+    ]
+    assert rows[0].where == f"{tmp_path}/in.xlsx, row 3"
+    with pytest.raises(CorpusError, match="has no column 'body'; it has 'read me'"):
+        texts(tmp_path / "in.xlsx", "body")
+
+
+def test_an_excel_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_HARMLESS", 1)
+    monkeypatch.setattr(files, "_MAX_RATIO", 1)
+    with pytest.raises(CorpusError, match="times its size"):
+        texts(table(tmp_path / "in.xlsx", [["a" * 9_999]], ["text"]))

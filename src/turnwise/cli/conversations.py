@@ -149,7 +149,9 @@ def _check_table(table: str, name: str) -> None:
 def index_responses_command(
     sources: Annotated[
         list[Path],
-        Argument(help="Stores, or canned answers: .txt (one per line), .csv, .tsv, .jsonl, .parquet (field 'text')."),
+        Argument(
+            help="Stores, or canned answers: .txt (one per line), .csv, .tsv, .xlsx, .jsonl, .parquet (field 'text')."
+        ),
     ],
     out: options.TableOut = None,
     model: options.OptionalModel = None,

@@ -31,7 +31,9 @@ Labelled = tuple[tuple[str, ...], tuple[str, ...]]
 _InFolder = options.project_command("intents")
 
 Folder = Annotated[Path, Argument(file_okay=False, help="Classifier folder, written by `turnwise intents fit`.")]
-LabelledTexts = Annotated[Path, Argument(help="Texts with intents: a .csv, .tsv, .jsonl or .parquet file, or a store.")]
+LabelledTexts = Annotated[
+    Path, Argument(help="Texts with intents: a .csv, .tsv, .xlsx, .jsonl or .parquet file, or a store.")
+]
 TextColumn = Annotated[str, Option("--text", help="Text column.")]
 IntentColumn = Annotated[str, Option("--intent", help="Intent column.")]
 FalseRejection = Annotated[
@@ -136,7 +138,9 @@ def use_command(number: Annotated[int, Argument(help="Number of a classifier, as
 def predict_command(
     folder: Folder,
     texts: Annotated[list[str] | None, Argument(help="Texts to classify.")] = None,
-    file: Annotated[Path | None, Option(dir_okay=False, help="A .txt, .csv, .tsv, .jsonl or .parquet file.")] = None,
+    file: Annotated[
+        Path | None, Option(dir_okay=False, help="A .txt, .csv, .tsv, .xlsx, .jsonl or .parquet file.")
+    ] = None,
     text: TextColumn = "text",
     neighbours: Annotated[int, Option(min=0, help="Number of nearest examples to show.")] = 3,
     several: Annotated[bool, Option(help="Look for several intents in a text.")] = False,

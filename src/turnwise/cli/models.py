@@ -28,8 +28,8 @@ def embed_command(
         str,
         Argument(
             metavar="INPUT",
-            help="A store, or a .txt (one text per line), .csv, .tsv, .jsonl or .parquet file. With --engine ray: "
-            "a store, a .parquet file or a folder of them, or a URI of one.",
+            help="A store, or a .txt (one text per line), .csv, .tsv, .xlsx, .jsonl or .parquet file. With --engine "
+            "ray: a store, a .parquet file or a folder of them, or a URI of one.",
         ),
     ],
     out: Annotated[str, Option(help=".npy (array), .parquet or .jsonl file (with texts); ray: a .lance table.")],

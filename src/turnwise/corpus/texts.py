@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.core.files import sha256, unescape_formula
-from turnwise.corpus.readers.shared.files import parquet_rows, require_columns
+from turnwise.corpus.readers.shared.files import excel_rows, parquet_rows, require_columns
 from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.source.encodings import DETECT
 from turnwise.corpus.storage.rejections import Rejection
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")  # suffixes of files with columns
+TABLE_SUFFIXES = (".csv", ".tsv", ".xlsx", ".jsonl", ".parquet")  # suffixes of files with columns
 TEXT_FILE_SUFFIXES = (".txt", *TABLE_SUFFIXES)  # the same, and plain text with a text per line
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # lone surrogates, which JSON can represent and UTF-8 cannot
 EncoderInput = str | tuple[Turn]  # what an encoder takes: a text, or a turn, whose speaker it may use
@@ -29,13 +30,13 @@ class TableRow:
     """A row of a file."""
 
     path: Path
-    line: int  # its first line, counted from 1; in a Parquet file the number of the row
+    line: int  # its first line, counted from 1; in a Parquet or Excel file the number of the row
     values: Mapping[str, Any]  # by column; a missing value is None or absent
 
     @property
     def where(self) -> str:
         """The file and line, for messages."""
-        return f"{self.path}, {'row' if self.path.suffix.lower() == '.parquet' else 'line'} {self.line:,}"
+        return f"{self.path}, {'row' if self.path.suffix.lower() in ('.parquet', '.xlsx') else 'line'} {self.line:,}"
 
     def text(self, column: str) -> str:
         """Return the text in a column; raise a CorpusError if it is missing, or not a valid string."""
@@ -68,9 +69,9 @@ def read_rows(
     """Yield the rows of a file in order, one at a time; an invalid row raises a CorpusError when it is reached.
 
     A line of a .txt file, and a JSON line that is a string, is the value of the first column. A JSON object may lack
-    all columns but the first. Blank lines are rows only in a .txt file. Texts are in UTF-8; in a table, an apostrophe
-    before a formula is left out. `hint` says what to do if a column is missing. Without `all_columns`, the other
-    columns of a Parquet file are not read.
+    all columns but the first. Blank lines are rows only in a .txt file. Encoding and delimiter are detected; in a
+    table, an apostrophe before a formula is left out. `hint` says what to do if a column is missing. Without
+    `all_columns`, the other columns of a Parquet file are not read.
     """
 
     def refuse(rejection: Rejection) -> None:
@@ -86,7 +87,7 @@ def read_rows(
     check_suffix(path, suffixes)
     if not path.is_file():
         raise CorpusError(f"{path} cannot be read: there is no such file")
-    source, suffix = CorpusSource(path, path.name, refuse), path.suffix.lower()
+    source, suffix = CorpusSource(path, path.name, refuse, encoding=DETECT), path.suffix.lower()
     rows: Iterator[tuple[int, Any]]
     match suffix:
         case ".txt":
@@ -96,10 +97,11 @@ def read_rows(
         case ".parquet":
             rows = parquet_rows(source, path, check)
         case _:
-            rows = (
-                (line, {name: cell and unescape_formula(cell) for name, cell in row.items()})
-                for line, row in source.csv_rows(path, check=check)
-            )
+            if suffix == ".xlsx":
+                rows = excel_rows(source, path, check)
+            else:  # an unclosed quotation mark is an error, and no sign of a file without quoting
+                rows = source.csv_rows(path, source.detect_dialect(path, columns).delimiter, check)
+            rows = ((line, {key: cell and unescape_formula(cell) for key, cell in row.items()}) for line, row in rows)
     for line, value in rows:
         values = {columns[0]: value} if isinstance(value, str) else value
         if not isinstance(values, dict):

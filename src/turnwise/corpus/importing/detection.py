@@ -12,7 +12,7 @@ from typing import Any
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.readers.json_paths import select
 from turnwise.corpus.readers.shared.fields import parse_time
-from turnwise.corpus.readers.shared.files import json_records, parquet_rows
+from turnwise.corpus.readers.shared.files import json_records, table_rows
 from turnwise.corpus.readers.shared.speakers import ROLE_WORDS, WORDS
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.encodings import DETECT
@@ -33,7 +33,7 @@ _TIME_FORMATS = (
 _WHATSAPP_LINE = re.compile(r"\u200e?\[?\d{1,4}[./-]\d{1,2}[./-]\d{1,4},? \d{1,2}[:.]\d{2}.{0,12}?(?:\]| -) \S")
 SPEAKER_LINE = re.compile(r"([^:\t]{1,40}?)\s*:\s+\S")
 JSON = (".json", ".jsonl", ".ndjson")
-_TABLES = (".csv", ".tsv", ".tab", ".parquet")
+_TABLES = (".csv", ".tsv", ".tab", ".xlsx", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,12 @@ class LogSample:
         """Yield the rows of a table; append the names of its columns to `columns`."""
 
         def check(names: list[str]) -> list[str]:
-            columns.extend(names)
+            if columns and columns != names:
+                raise CorpusError("a sheet has other columns than the first one")
+            columns[:] = names
             return names
 
-        if file.suffix == ".parquet":
-            return parquet_rows(self.source, file, check)
-        return self.source.csv_rows(file, self.source.detect_dialect(file, ()), check)
+        return table_rows(self.source, file, check)
 
     @cached_property
     def records(self) -> list[tuple[Path, Any]]:

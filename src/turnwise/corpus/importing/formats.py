@@ -13,7 +13,6 @@ from turnwise.core.project import DESCRIPTION
 from turnwise.corpus.importing.detection import JSON, SPEAKER_LINE, UNKNOWN, Detection, LogSample, detect_files
 from turnwise.corpus.readers.shared.files import unpacked
 from turnwise.corpus.source.corpus_source import CorpusSource
-from turnwise.corpus.storage.store import is_store
 
 _MAX_REASONS = 10  # files that a message lists
 
@@ -132,6 +131,8 @@ def _belongs(log: LogSample, file: Path, reader: str) -> bool:
 
 
 def _holds_dialogues(folder: Path) -> bool:
+    from turnwise.corpus.storage.store import is_store  # here, because it imports pyarrow
+
     return is_store(folder) and any(folder.glob("dialogues-*.parquet"))  # Amazon Lex has a manifest.json too
 
 

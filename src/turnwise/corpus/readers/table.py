@@ -1,11 +1,11 @@
-"""Your own log as a table, a message per row: CSV, TSV or Parquet, rows in any order, conversations interleaved."""
+"""Your own log as a table, a message per row: CSV, TSV, Excel or Parquet, in any order."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from turnwise.corpus.readers.shared.fields import parse_time
-from turnwise.corpus.readers.shared.files import parquet_rows, require_columns
+from turnwise.corpus.readers.shared.files import require_columns, table_rows
 from turnwise.corpus.readers.shared.message_logs import MessageLog
 from turnwise.corpus.readers.shared.speakers import Speakers
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
@@ -41,7 +41,7 @@ def read(
     columns = [column for column in (conversation, speaker, text, time, intent, split) if column]
     formats = (time_format,) if isinstance(time_format, str) else tuple(time_format)
     log = MessageLog(source, speakers)  # over all files: logs that are split by day split conversations too
-    for path in source.files("*.csv", "*.tsv", "*.tab", "*.csv.gz", "*.tsv.gz", "*.parquet"):
+    for path in source.files("*.csv", "*.tsv", "*.tab", "*.csv.gz", "*.tsv.gz", "*.xlsx", "*.parquet"):
         for line, row in _read_rows(source, path, columns):
             name = (_name(row[conversation]) or "").strip()
             if not name:
@@ -61,9 +61,7 @@ def _read_rows(source: CorpusSource, path: Path, columns: list[str]) -> Iterator
     def check(present: Sequence[str]) -> list[str]:
         return require_columns(path, columns, present, _ADVICE)
 
-    if path.suffix.lower() == ".parquet":
-        return parquet_rows(source, path, check)
-    return source.csv_rows(path, source.detect_dialect(path, columns), check)
+    return table_rows(source, path, check, columns)
 
 
 def _name(value: Any) -> str | None:

@@ -1,11 +1,12 @@
-"""Reading files in JSON or JSON Lines, in Parquet, and in zip files."""
+"""Reading files in JSON or JSON Lines, tables (CSV, Parquet, Excel), and zip files."""
 
 import os
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from tempfile import gettempdir
@@ -73,6 +74,68 @@ def parquet_rows(
         source.reject(path, None, "file", f"not a complete Parquet file: {error}")
 
 
+def excel_rows(
+    source: CorpusSource, path: Path, select: Callable[[list[str]], object]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows of a workbook with their numbers, all cells as texts; sheets that `select` refuses are left out.
+
+    If it refuses all, its first CorpusError is raised.
+    """
+    from openpyxl import load_workbook
+
+    source.record_input(path, path.stat().st_size, sha256(path))
+    refused: CorpusError | None = None
+    is_read = False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_size(path, sum(member.file_size for member in archive.infolist()))
+        with closing(load_workbook(path, read_only=True, data_only=True)) as workbook:
+            for sheet in workbook.worksheets:
+                sheet.reset_dimensions()  # which some programs state wrongly
+                cells = ([_excel_text(value) for value in row] for row in sheet.iter_rows(values_only=True))
+                rows = ((number, row) for number, row in enumerate(cells, 1) if any(row))
+                header = next(rows, (0, []))[1]
+                width = max((number for number, name in enumerate(header, 1) if name), default=0)
+                try:
+                    is_read = bool(header and [select(header[:width])]) or is_read
+                except CorpusError as error:
+                    refused = refused or error
+                    source.facts.setdefault("sheets not read", []).append(f"{sheet.title} of {path.name}")
+                    continue
+                for number, row in rows:
+                    if any(row[width:]):
+                        source.reject(path, number, "dialogue", f"cells to the right of the {width} columns")
+                    else:
+                        yield number, dict(zip(header, row[:width] + [""] * (width - len(row)), strict=False))
+    except (*_ARCHIVE_ERRORS, KeyError, SyntaxError, TypeError) as error:
+        source.reject(path, None, "file", f"not a complete Excel file (.xlsx): {error}")
+        return
+    if refused is not None and not is_read:
+        raise refused
+
+
+def _excel_text(value: Any) -> str:
+    return "" if value is None else value.isoformat(" ") if isinstance(value, datetime) else str(value)
+
+
+def table_rows(
+    source: CorpusSource, path: Path, select: Callable[[list[str]], list[str]], columns: Sequence[str] = ()
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a table of any format with their numbers; `columns` are expected.
+
+    `select` gets the names of all columns, and may raise a CorpusError; of a Parquet file, it returns those to read.
+    """
+    match path.suffix.lower():
+        case ".parquet":
+            return parquet_rows(source, path, select)
+        case ".xlsx":
+            return excel_rows(source, path, select)
+    return source.csv_rows(path, source.detect_dialect(path, columns), select)
+
+
+#: What reading a damaged archive raises.
+_ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
+
 #: Limits on unpacked archives: the environment variable that replaces both, GB, times the archive's size, and the bytes
 #: up to which any ratio is accepted.
 _LIMIT, _MAX_GIGABYTES, _MAX_RATIO, _HARMLESS = "TURNWISE_UNPACKED_GB", 20, 200, 100_000_000
@@ -110,7 +173,7 @@ def _unpack(archive: Path, folder: Path, patterns: tuple[str, ...]) -> None:
             members = [name for name in names if any(fnmatchcase(PurePosixPath(name).name, it) for it in patterns)]
             _check_size(archive, sum(file.getinfo(name).file_size for name in members))
             file.extractall(folder, members)  # inside the folder, whatever the names say
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as error:
+    except _ARCHIVE_ERRORS as error:
         advice = "unpack it with another program, and import the folder"
         raise CorpusError(f"{archive} cannot be unpacked ({error}): {advice}") from error
     if not members:
