@@ -125,6 +125,16 @@ def test_all_groups_are_listed_and_filtered(browser: Any, site: str) -> None:
     visit.close()
 
 
+def test_the_list_of_groups_fills_the_height(browser: Any, site: str) -> None:
+    visit = open_map(browser, site, height=720)
+    bottom = visit.locator(".panel .scroll").evaluate("(list) => list.getBoundingClientRect().bottom")
+    places = visit.locator(".groups tbody tr").evaluate_all(
+        "(rows) => rows.map((row) => row.getBoundingClientRect().bottom)"
+    )
+    assert sum(place <= bottom for place in places) >= 10
+    visit.close()
+
+
 def test_most_texts_fill_the_first_view(browser: Any, site: str) -> None:
     visit = open_map(browser, site)
     across, down = visit.evaluate(SPAN)

@@ -21,7 +21,7 @@ from tests.helpers.trial import listening
 from turnwise.serve.settings import ServeSettings, add_key
 
 PAGE = Path(turnwise.serve.__file__).parent / "page"
-VIEWS = ("utterance", "conversation", "map", "report")
+VIEWS = ("utterance", "conversation", "clusters", "map", "report")
 #: The end of a bar, and the position of its threshold, in pixels from the left.
 END = """(bar) => {
   const fill = bar.querySelector('.fill');
@@ -124,7 +124,7 @@ def test_views_fit_and_are_readable(browser: Any, site: str, width: int, scheme:
         assert visit.evaluate(LOW_CONTRAST) == [], view
         assert visit.evaluate(UNNAMED) == [], view
         assert visit.evaluate("document.querySelectorAll('main > section:not([hidden]) h1').length") == 1
-    assert fits == [True] * 4
+    assert fits == [True] * len(VIEWS)
     lightness = visit.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
     assert (sum(lightness) / 3 > 128) == (scheme == "light")
     assert visit.evaluate("document.getAnimations().length") == 0, "no animations with reduced motion"
@@ -135,7 +135,7 @@ def test_controls_are_large_enough_on_a_phone(browser: Any, site: str) -> None:
     visit = Visit(browser, site, width=390, height=844, has_touch=True, is_mobile=True)
     visit.ask(LONG)
     visit.locator("#intent-list .disclosure > summary").click()
-    for view in VIEWS[:3]:
+    for view in VIEWS[:4]:
         visit.page.evaluate(f"location.hash = '#{view}'")
         if view == "conversation":
             visit.read(CONVERSATION)
@@ -315,11 +315,11 @@ def test_conversation(browser: Any, site: str) -> None:
 
 @pytest.mark.full
 def test_conversation_clusters(browser: Any, site: str) -> None:
-    visit = Visit(browser, site, "conversation")
-    visit.locator("#conversation-clusters summary").first.click()
+    visit = Visit(browser, site)
+    visit.locator("nav").get_by_role("link", name="Clusters").click()
     response_body = httpx.get(f"{site}/conversations/clusters", timeout=HANG_SECONDS).json()["clusters"]
-    listed = visit.page.locator("#conversation-clusters .similar")
-    (listed.first if response_body else visit.page.locator("#conversation-clusters", has_text="No clusters")).wait_for()
+    listed = visit.page.locator("#clusters-body .similar")
+    (listed.first if response_body else visit.page.locator("#clusters-body", has_text="No clusters")).wait_for()
     assert listed.locator("> summary > bdi").all_inner_texts() == [each["name"] for each in response_body]
     if response_body:
         listed.first.locator("summary").click()

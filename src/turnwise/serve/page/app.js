@@ -1,4 +1,5 @@
 // Starts the page: reads the features of the service, and shows the view named in the URL fragment.
+import { ClustersView } from "./clusters.js";
 import { ConversationView } from "./conversation.js";
 import { byId, element, textSpan } from "./elements.js";
 import { setUpIntroduction } from "./introduction.js";
@@ -9,7 +10,7 @@ import { ReportView } from "./report.js";
 import { request } from "./service.js";
 import { UtteranceView } from "./utterance.js";
 
-const TITLES = { utterance: "Utterance", conversation: "Conversation", map: "Map", report: "Report" };
+const TITLES = { utterance: "Utterance", conversation: "Conversation", clusters: "Clusters", map: "Map", report: "Report" };
 let views = null;
 let shown = null;
 
@@ -36,8 +37,8 @@ function onHashChange() {
   byId(`${name}-heading`).focus();
 }
 
-// Shows a view from a link of the introduction; `then(view)` runs afterwards.
-function showFromIntroduction(name, then = () => {}) {
+// Shows a view from a button of another one; `then(view)` runs afterwards.
+function showFromElsewhere(name, then = () => {}) {
   if (shown !== name) {
     history.pushState(null, "", `#${name}`);
     show(name);
@@ -71,12 +72,13 @@ async function start() {
     views = {
       utterance: new UtteranceView(about),
       conversation: new ConversationView(about),
+      clusters: new ClustersView(about, (turns) => showFromElsewhere("conversation", (view) => view.open(turns))),
       map: new MapView(about, () => onFitted(about)),
       report: new ReportView(about),
     };
     show(viewInUrl() ?? "utterance");
     addEventListener("hashchange", onHashChange);
-    setUpIntroduction(about, showFromIntroduction);
+    setUpIntroduction(about, showFromElsewhere);
   } catch (error) {
     // the page is available before the models are loaded
     const loading = error.code === "loading";

@@ -1,6 +1,5 @@
 // The conversation view: intents of the user's turns, out-of-place turns, suggested answers, similar conversations.
 import { answersNotConfigured, suggestedAnswers } from "./answers.js";
-import { conversationClusters } from "./conversation-clusters.js";
 import { intentBars, nearestExamples } from "./decision.js";
 import { announce, byId, element, formatScore, paragraph, pluralise, textSpan } from "./elements.js";
 import { errorNotice, fillAsync, notConfigured } from "./notices.js";
@@ -76,12 +75,11 @@ export class ConversationView {
       for (const place of ["turns", "answers", "similar"]) byId(`conversation-${place}`).replaceChildren();
       text.focus();
     });
-    if (about.conversations) conversationClusters(byId("conversation-clusters"), (turns) => this.#open(turns));
   }
 
   show() {}
 
-  #open(turns) {
+  open(turns) {
     const text = byId("conversation-text");
     text.value = formatTurns(turns);
     text.focus();

@@ -77,7 +77,7 @@ const SEARCHABLE = 8;
 
 // A field that filters the table by names and keywords. `entries`: pairs of a table row and the words to search.
 function filterField(state, entries, shown) {
-  const input = element("input", { id: "group-search", type: "search", autocomplete: "off", value: state.query, data: { key: "group-search" } });
+  const input = element("input", { id: "group-search", type: "search", placeholder: "Find a group", autocomplete: "off", value: state.query, data: { key: "group-search" } });
   const filter = () => {
     const words = state.query.toLowerCase().split(/\s+/u).filter(Boolean);
     let count = 0;
@@ -93,23 +93,19 @@ function filterField(state, entries, shown) {
     announce(shown.textContent);
   });
   filter();
-  return element("div", { class: "inline" }, element("label", { for: "group-search" }, "Find a group"), input);
+  return element("div", { class: "inline" }, element("label", { class: "visually-hidden", for: "group-search" }, "Find a group"), input);
 }
 
 // `colour(number)` returns the colour of a group's points.
 export function groupTable(state, colour) {
-  const clusters = [...state.clusters.values()].sort((a, b) => b.utterances - a.utterances);
+  const clusters = [...state.clusters.values()];
   const ungrouped = state.rowsOf(-1);
   const rows = clusters.map((cluster) => row(state, cluster, colour(cluster.number)));
   const shown = element("span", { class: "help" }, "largest first");
   const entries = rows.map((node, place) => [node, `${state.title(clusters[place].number)} ${clusters[place].words.join(" ")}`.toLowerCase()]);
   const search = clusters.length > SEARCHABLE ? filterField(state, entries, shown) : null;
   return [
-    element("h2", { tabindex: "-1", data: { key: "panel" } }, pluralise(clusters.length, "group")),
-    state.canLabel
-      ? element("p", { class: "help" }, "A group’s name is the label of its utterances; unnamed groups show keywords. Select two or more to merge them.")
-      : null,
-    search,
+    element("div", { class: "panel-head" }, element("h2", { tabindex: "-1", data: { key: "panel" } }, pluralise(clusters.length, "group")), search),
     state.canLabel && state.checked.size > 1 ? mergeForm(state) : null,
     element(
       "div",
@@ -130,14 +126,14 @@ export function groupTable(state, colour) {
         ),
         element("tbody", {}, rows),
       ),
+      ungrouped.length
+        ? element(
+            "p",
+            { class: "help ungrouped" },
+            `${pluralise(ungrouped.length, "different text is", "different texts are")} in no group. `,
+            button("Show", () => state.choose(ungrouped), { class: "link", "aria-label": "Show the texts in no group", data: { key: "ungrouped" } }),
+          )
+        : null,
     ),
-    ungrouped.length
-      ? element(
-          "p",
-          { class: "help ungrouped" },
-          `${pluralise(ungrouped.length, "different text is", "different texts are")} in no group. `,
-          button("Show", () => state.choose(ungrouped), { class: "link", "aria-label": "Show the texts in no group", data: { key: "ungrouped" } }),
-        )
-      : null,
   ].filter(Boolean);
 }

@@ -29,8 +29,12 @@ export class LabellingQuestions {
   #content() {
     if (this.#remaining === null) {
       return [
-        element("div", { class: "questions-head" }, element("h2", { tabindex: "-1" }, "Suggested to label"), button("Ask me", () => this.#more(), { class: "small", data: { key: "ask" } })),
-        element("p", { class: "help" }, "Uncertain utterances that are similar to many others: their labels help most."),
+        element(
+          "div",
+          { class: "panel-head" },
+          element("h2", { tabindex: "-1" }, "Suggested to label"),
+          button("Ask me", () => this.#more(), { class: "small", data: { key: "ask" }, title: "Uncertain utterances that are similar to many others: their labels help most" }),
+        ),
       ];
     }
     if (!this.#remaining.length) {

@@ -173,7 +173,8 @@ export class MapView {
     return element(
       "details",
       { class: "help map-help" },
-      element("summary", {}, "Mouse and keys"),
+      element("summary", {}, this.#state.canLabel ? "Groups, mouse and keys" : "Mouse and keys"),
+      this.#state.canLabel ? element("p", {}, "A group’s name is the label of its utterances; unnamed groups show keywords. Select two or more groups to merge them.") : null,
       element("p", {}, "Drag to move the map, scroll to zoom, click a text to read it. ", keys("Shift"), "+drag draws around texts to select them; with ", keys("Ctrl"), " as well they are added to the selection."),
       element(
         "p",
