@@ -26,11 +26,7 @@ COLOURS = 256
 
 #: The names of some groups, by a text of each.
 NAMES = {
-    "hello": "greeting",
-    "thanks, bye": "goodbye",
-    "ok": "okay",
-    "No, thank you": "nothing else",
-    "take your time": "wait",
+    "thanks, bye": "small talk",
     "yeah, all correct, please cancel my order": "cancel order",
     "yes, please cancel my table": "cancel table",
     "correct, go ahead and search for my missing parcel": "missing parcel",

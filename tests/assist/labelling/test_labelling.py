@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -356,3 +357,14 @@ def test_threads_are_synchronised(folder: Path) -> None:
         assert all(len(members) == 1 for members in numbers.values())
     with Labelling.open(folder) as labelling:
         assert labelling.labels() == labels
+
+
+def test_the_group_of_small_talk_is_the_last(tmp_path: Path) -> None:
+    made = small_map(ROWS)
+    largest = max(made.clusters, key=lambda cluster: cluster.utterances)
+    clusters = [replace(each, small_talk=each is largest) for each in made.clusters]
+    replace(made, clusters=clusters).save(tmp_path / "map")
+    with Labelling.open(tmp_path / "map") as labelling:
+        assert labelling.groups[-1].number == largest.number
+        sizes = [group.utterances for group in labelling.groups[:-1]]
+        assert sizes == sorted(sizes, reverse=True)

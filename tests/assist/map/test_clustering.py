@@ -17,6 +17,7 @@ from turnwise.assist.map.clustering import (
     default_min_cluster_size,
     describe_clusters,
     find_clusters,
+    separate_small_talk,
 )
 from turnwise.assist.map.reduction import DimensionReduction, MapSettings
 from turnwise.core.errors import MapError
@@ -155,3 +156,24 @@ def test_labels_may_have_gaps_and_counts_are_summed() -> None:
     assert [(cluster.number, cluster.size, cluster.utterances) for cluster in described] == [(3, 2, 9), (7, 3, 10)]
     assert set(described[1].representatives) == {0, 2, 5}
     assert describe_clusters([], np.array([], int), VECTORS[:0]) == []
+
+
+def test_small_talk_becomes_the_last_cluster() -> None:
+    """Goodbyes are last turns, greetings are short and repeated; a menu entry is repeated, but long."""
+    orders = [f"cancel the order with number {number}" for number in range(8)]
+    others = ["goodbye then", "so long", "hi", "hello", "I would like to speak to a person", "open an account", "well"]
+    labels = np.array([*[0] * 8, 1, 1, 2, 2, 3, 4, -1], np.int32)
+    counts = np.array([*[2] * 8, 4, 4, 50, 40, 40, 6, 5])
+    last = np.array([*[0] * 8, 3, 4, 0, 0, 2, 1, 5])
+    separated, found = separate_small_talk([*orders, *others], labels, counts, last)
+    assert found
+    assert separated.tolist() == [*[0] * 8, 3, 3, 3, 3, 1, 2, -1]
+
+
+def test_without_small_talk_clusters_stay_as_they_are() -> None:
+    texts, labels, counts = ["where is it", "a table for two", "pay"], np.array([0, 1, -1], np.int32), np.ones(3, int)
+    for last in (np.zeros(3, int), counts):  # texts without conversations; conversations whose second turn is the last
+        separated, found = separate_small_talk(texts, labels, counts, last)
+        assert not found and separated.tolist() == labels.tolist()
+    outside = np.full(3, NO_CLUSTER, np.int32)
+    assert separate_small_talk(texts, outside, counts, counts)[0].tolist() == outside.tolist()

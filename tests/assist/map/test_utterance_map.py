@@ -71,7 +71,10 @@ def test_corpus_texts_are_collected_with_counts() -> None:
     utterances = collect_utterances(
         corpus, ["user"], total=2, progress=lambda what, done, total=None: reported.append((done, total))
     )
-    assert utterances == [MapUtterance("Hello", "a", 0, "user", 3), MapUtterance("a room, please", "a", 2, "user", 1)]
+    assert utterances == [
+        MapUtterance("Hello", "a", 0, "user", 3, last=1),
+        MapUtterance("a room, please", "a", 2, "user", 1, last=1),
+    ]
     assert [utterance.count for utterance in collect_utterances(corpus)] == [4, 1, 1]
     assert reported[-1] == (2, 2)
     assert collect_utterances([]) == []

@@ -92,6 +92,7 @@ class Labelling:
         self._journal = journal
         self._lock = threading.RLock()
         self._state = changes.GroupAssignment(utterance_map.labels)
+        self._small_talk = {cluster.number for cluster in utterance_map.clusters if cluster.small_talk}
         # suggested name, words and representatives by the members of a group, which determine them
         self._descriptions: dict[bytes, tuple[str, tuple[str, ...], tuple[int, ...]]] = {}
         for cluster in utterance_map.clusters:
@@ -112,7 +113,7 @@ class Labelling:
 
     @property
     def groups(self) -> list[LabelGroup]:
-        """The groups that are not empty, the largest first."""
+        """The groups that are not empty, the largest first, but small talk last."""
         with self._lock:
             state, counts = self._state, self.map.counts
             numbers = np.unique(state.groups[state.groups != changes.NO_GROUP]).tolist()
@@ -123,7 +124,7 @@ class Labelling:
                 suggested, words, representatives = self._descriptions[_digest(rows)]
                 name, occurrences = state.names.get(number), int(counts[rows].sum())
                 groups.append(LabelGroup(number, name, suggested, len(rows), occurrences, words, representatives))
-            return sorted(groups, key=lambda group: (-group.utterances, group.number))
+            return sorted(groups, key=lambda each: (each.number in self._small_talk, -each.utterances, each.number))
 
     def _describe(self, members: Mapping[int, npt.NDArray[np.int64]]) -> None:
         """Describe groups whose members are new."""

@@ -33,6 +33,10 @@ _REPRESENTATIVES, _WORDS, _NAME_WORDS, _CANDIDATES = 5, 10, 3, 1_000
 #: Not part of a name: masked personal data such as [PHONE] or [NAME_3], HTML tags and entities, and web addresses.
 _NOT_WORDS = re.compile(r"\[[A-Z][A-Z0-9_-]*\]|</?[A-Za-z][^<>]*>|&#?\w+;|\bhttps?://\S+|\bwww\.\S+")
 
+#: Small talk ends conversations: its rate of last turns is at least the first number, and the second number times that
+#: of all texts. Or it repeats itself: its texts are shorter than others and occur the third number times as often.
+_LAST_TURNS, _MORE_LAST_TURNS, _REPETITION = 0.6, 2.5, 3
+
 #: A word starts with a letter and may contain apostrophes and hyphens.
 _WORD = r"\b[^\W\d_]\w*(?:['’-]\w+)*"
 
@@ -41,12 +45,13 @@ _WORD = r"\b[^\W\d_]\w*(?:['’-]\w+)*"
 class Cluster:
     """A cluster of texts."""
 
-    number: int  # its label; the largest cluster has 0
+    number: int  # its label; the largest has 0
     name: str  # its most characteristic words; unique among the clusters
     words: tuple[str, ...]  # words and word pairs more frequent in it than elsewhere, the most characteristic first
     size: int  # the number of distinct texts
     utterances: int  # the number of their occurrences
     representatives: tuple[int, ...]  # rows of texts that cover the cluster, the most central first
+    small_talk: bool = False  # whether it has all small talk; such a cluster is the last
 
 
 def find_clusters(reduction: DimensionReduction) -> Labels:
@@ -98,6 +103,32 @@ def _renumber_by_size(labels: Labels) -> Labels:
     renumbered = np.full(len(order) + 1, NO_CLUSTER, np.int32)
     renumbered[order] = np.arange(len(order))
     return renumbered[labels]
+
+
+def separate_small_talk(
+    texts: Sequence[str], labels: Labels, counts: npt.NDArray[np.int64], last: npt.NDArray[np.int64]
+) -> tuple[Labels, bool]:
+    """Merge clusters of small talk, such as thanks and goodbyes, into the last one; return whether there is any.
+
+    It is recognised in any language, without labels: `counts` are the occurrences of each text, `last` those that are
+    their speaker's last turn of several in a conversation.
+    """
+    inside = labels != NO_CLUSTER
+    if not inside.any():
+        return labels, False
+    groups, weights = labels[inside], counts[inside]
+    sizes = np.bincount(groups)
+    totals = np.bincount(groups, weights)
+    lengths = np.bincount(groups, weights * np.array([len(text) for text in texts])[inside]) / totals
+    endings = np.bincount(groups, last[inside]) / totals
+    ends = (endings >= _LAST_TURNS) & (endings >= _MORE_LAST_TURNS * last.sum() / counts.sum())
+    repeats = totals / sizes >= _REPETITION * totals.sum() / sizes.sum()
+    small_talk = ends | (repeats & (lengths < np.average(lengths, weights=totals)))
+    if not small_talk.any():
+        return labels, False
+    renumbered = np.append(np.cumsum(~small_talk) - 1, NO_CLUSTER)  # the last for NO_CLUSTER
+    renumbered[:-1][small_talk] = len(sizes) - small_talk.sum()
+    return renumbered[labels].astype(np.int32), True
 
 
 def compute_centroids(vectors: Vectors, labels: npt.NDArray[np.integer], count: int | None = None) -> Vectors:

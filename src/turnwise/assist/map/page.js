@@ -129,7 +129,7 @@ function showLegend() {
     new: (a, b) => b.new / b.size - a.new / a.size,
     grown: (a, b) => growth(b) - growth(a),
   };
-  sorted.sort((a, b) => orders[order](a, b) || a.number - b.number);
+  sorted.sort((a, b) => a.small_talk - b.small_talk || orders[order](a, b) || a.number - b.number);
   const newChoices = { new: "most new texts first", grown: "largest growth first" };
   const choices = Object.entries({ size: "largest first", name: "by name", ...(data.new ? newChoices : {}) });
   const options = choices.map(([value, label]) =>

@@ -5,8 +5,9 @@ The folder of a map contains `map.json` (settings and clusters), `utterances.par
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,14 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
 
-from turnwise.assist.map.clustering import NO_CLUSTER, Cluster, Labels, describe_clusters, find_clusters
+from turnwise.assist.map.clustering import (
+    NO_CLUSTER,
+    Cluster,
+    Labels,
+    describe_clusters,
+    find_clusters,
+    separate_small_talk,
+)
 from turnwise.assist.map.reduction import DimensionReduction, MapSettings, Method
 from turnwise.assist.search.neighbours import Neighbours, nearest_neighbours
 from turnwise.core.dialogue import Dialogue
@@ -37,6 +45,9 @@ from turnwise.version import __version__
 FORMAT = 1
 DESCRIPTION, UTTERANCES, VECTORS = "map.json", "utterances.parquet", "vectors.safetensors"
 
+#: The columns of an utterance.
+_STORED = ["text", "dialogue", "turn", "speaker", "count"]
+
 #: The journal of labels in a map's folder; a labelled map is not overwritten.
 JOURNAL = "labels.jsonl"
 
@@ -56,6 +67,7 @@ class MapUtterance:
     turn: int | None = None
     speaker: str | None = None
     count: int = 1
+    last: int = 0  # occurrences as its speaker's last turn of several in a conversation; not stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +169,7 @@ class UtteranceMap:
         table = pq.read_table(folder / UTTERANCES)
         comparison = description["since"]
         return cls(
-            [MapUtterance(**row) for row in table.select([each.name for each in fields(MapUtterance)]).to_pylist()],
+            [MapUtterance(**row) for row in table.select(_STORED).to_pylist()],
             load_file(folder / VECTORS)["vectors"],
             np.stack([table["x"].to_numpy(), table["y"].to_numpy()], 1),
             table["cluster"].to_numpy(),
@@ -195,18 +207,23 @@ def collect_utterances(
 ) -> list[MapUtterance]:
     """Return the distinct texts of some speakers with counts; `total` is the number of dialogues, if known."""
     first: dict[str, tuple[str, str, int, str]] = {}
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    last: Counter[str] = Counter()
     done = 0
     for done, dialogue in enumerate(corpus, 1):
+        keys: dict[str, list[str]] = {}  # by speaker
         for index, turn in enumerate(dialogue.turns):
             if speakers is None or turn.speaker in speakers:
                 key = normalise_text(turn.text)
                 first.setdefault(key, (turn.text.strip(), dialogue.id, index, turn.speaker))
-                counts[key] = counts.get(key, 0) + 1
+                keys.setdefault(turn.speaker, []).append(key)
+        for each in keys.values():
+            counts.update(each)
+            last.update(each[-1:] if len(each) > 1 else ())
         if done % _PORTION == 0:
             progress("reading", done, total)
     progress("reading", done, total)
-    return [MapUtterance(*occurrence, counts[key]) for key, occurrence in first.items()]
+    return [MapUtterance(*occurrence, counts[key], last[key]) for key, occurrence in first.items()]
 
 
 def merge_duplicates(texts: Sequence[MapUtterance | str]) -> list[MapUtterance]:
@@ -220,7 +237,9 @@ def merge_duplicates(texts: Sequence[MapUtterance | str]) -> list[MapUtterance]:
         if not key:
             raise MapError(f"text {number} is empty: leave it out")
         before = merged.get(key)
-        merged[key] = utterance if before is None else replace(before, count=before.count + utterance.count)
+        if before is not None:
+            utterance = replace(before, count=before.count + utterance.count, last=before.last + utterance.last)
+        merged[key] = utterance
     return list(merged.values())
 
 
@@ -262,7 +281,9 @@ def make_map(
     distinct = [utterance.text for utterance in utterances]
     vectors = _encode(encoder, distinct, progress)
     reduction = DimensionReduction(vectors, settings, progress=progress)
-    labels = find_clusters(reduction)
+    counts = np.array([utterance.count for utterance in utterances])
+    last = np.array([utterance.last for utterance in utterances])
+    labels, has_small_talk = separate_small_talk(distinct, find_clusters(reduction), counts, last)
     new = comparison = start = None
     if earlier is not None:
         nearest, threshold, new = detect_novelty(vectors, earlier.vectors, progress=progress)
@@ -270,7 +291,9 @@ def make_map(
         comparison = _compare(earlier, threshold, vectors, labels)
     points = reduction.lay_out(start)
     progress("naming clusters", 0)
-    clusters = describe_clusters(distinct, labels, vectors, [utterance.count for utterance in utterances])
+    clusters = describe_clusters(distinct, labels, vectors, counts)
+    if has_small_talk:
+        clusters[-1] = replace(clusters[-1], name="small talk", small_talk=True)
     progress("naming clusters", 1, 1)
     identity, method, seed = EncoderId.of(encoder), settings.method, settings.seed
     return UtteranceMap(utterances, vectors, points, labels, clusters, model, method, seed, new, comparison, identity)

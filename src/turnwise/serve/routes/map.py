@@ -35,7 +35,7 @@ class LabelState(StrictModel):
 
     groups: list[int] = Field(description="The group of each utterance; -1: none.")
     labels: list[str | None] = Field(description="The label of each utterance; null: none.")
-    clusters: list[LabelGroup] = Field(description="The groups, largest first.")
+    clusters: list[LabelGroup] = Field(description="The groups, largest first, but small talk last.")
     changes: int = Field(description="The number of changes so far.")
     can_undo: bool = Field(description="Whether a change can be undone.")
     can_redo: bool = Field(description="Whether a change can be redone.")
