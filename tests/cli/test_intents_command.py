@@ -44,7 +44,7 @@ def table(tmp_path: Path) -> Path:
 def test_fit_predict_calibrate_and_examples(table, tmp_path, run):
     out = tmp_path / "intents"
     stdout, stderr = run("fit", table, "--out", out)
-    assert stderr == ""
+    assert stderr.startswith("warning: the threshold was calibrated on only 12 texts") and stderr.count("\n") == 1
     for word in (
         "12 examples of 3 intents",
         "5 examples",
@@ -90,6 +90,17 @@ def test_fit_predict_calibrate_and_examples(table, tmp_path, run):
     )
     saved = IntentClassifier.load(out)
     assert (saved.false_rejection, saved.calibration_.texts) == (0.2, 12)
+
+
+def test_mistyped_intents_are_warned_of(tmp_path, run):
+    texts, intents = (each * 3 for each in pairs())
+    labelled = [*enumerate(intents), (99, "cancle_order"), (98, "greeting")]
+    path = tmp_path / "examples.csv"
+    path.write_text("text,intent\n" + "".join(f"{texts[row % 36]} {row},{name}\n" for row, name in labelled))
+    stderr = run("fit", path, "--out", tmp_path / "intents")[1]
+    assert stderr == (
+        "warning: cancle_order has a single example, and its name is close to cancel_order: is it mistyped?\n"
+    )
 
 
 def test_fitting_again_replaces_the_classifier(table, tmp_path, run):

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from turnwise.cli.output import Block, columns, excerpt, facts, lines, show
+from turnwise.cli.output import Block, columns, excerpt, facts, lines, message, show
 
 if TYPE_CHECKING:
     from turnwise.assist.intents.classifier import IntentClassifier
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 #: Number of diagnostics of each kind that the terminal shows.
 _MAX_DIAGNOSTICS = 5
+
+#: With fewer texts, a calibration is reported as uncertain.
+_MIN_CALIBRATION_TEXTS = 30
 
 #: Number of intents that the terminal shows.
 _MAX_INTENTS = 20
@@ -40,7 +43,9 @@ def decision_block(decision: "Decision") -> Block:
 
 
 def show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool) -> None:
-    """Print what a classifier was fitted and calibrated on."""
+    """Print what a classifier was fitted and calibrated on, and warn of likely mistakes."""
+    from turnwise.assist.intents.findings import find_mistyped_intents
+
     calibration, examples = classifier.calibration_, classifier.model_.examples
     selection = classifier.head_selection_
     data = {
@@ -69,6 +74,14 @@ def show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool)
         error = f"expected calibration error {calibration.reliability.ece:.3f}"
         rows.append(("calibrated on", f"{calibration.texts:,} {source}; {error}"))
     show(data, facts(folder, rows), as_json=as_json)
+    for name, other in find_mistyped_intents(examples.pairs):
+        message(f"warning: {name} has a single example, and its name is close to {other}: is it mistyped?")
+    if calibration.threshold is not None and calibration.texts < _MIN_CALIBRATION_TEXTS:
+        message(
+            f"warning: the threshold was calibrated on only {calibration.texts:,} texts, so more or fewer than"
+            f" {calibration.false_rejection:.1%} may be rejected: run `turnwise intents calibrate` on"
+            f" {_MIN_CALIBRATION_TEXTS} or more other texts"
+        )
 
 
 def show_result(source: Path, result: "IntentTestResult", out: Path | None, as_json: bool) -> None:

@@ -7,16 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import cross_val_predict, cross_val_score
 
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.families import nudged
 from tests.helpers.intent_examples import EXAMPLES, OUTSIDE, pairs
 from turnwise import Encoder, IntentClassifier
+from turnwise.assist.intents.storage import IntentFolder
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import EncoderMismatchError, IntentError
 
 HEADS = ("prototypes", "neighbours", "logistic")
+NUMBERS = {"track_order": 10, "cancel_order": 9, "refund": 2}
 
 
 def _fit(**settings):
@@ -46,6 +48,42 @@ def test_follows_scikit_learn_conventions(head):
         fitted.classes_[probabilities.argmax(1)].tolist()
         == fitted.predict(["where is the parcel", "cancel it"]).tolist()
     )
+
+
+@pytest.mark.parametrize(("kind", "labels"), [(list, {}), (list, NUMBERS), (np.array, {}), (np.array, NUMBERS)])
+def test_labels_of_each_kind_are_cross_validated(kind, labels):
+    texts, names = pairs()
+    intents = kind([labels.get(name, name) for name in names])
+    classifier = IntentClassifier(BagOfWords(), false_rejection=None)
+    probabilities = cross_val_predict(classifier, texts, intents, cv=4, method="predict_proba")
+    best = np.unique(intents)[probabilities.argmax(1)]
+    assert (best == cross_val_predict(classifier, texts, intents, cv=4)).all()
+    assert (best == intents).mean() > 0.9
+
+
+def test_integer_labels_are_predicted_and_kept(tmp_path):
+    texts, names = pairs()
+    intents = np.array([NUMBERS[name] for name in names])
+    classifier = IntentClassifier(BagOfWords()).fit([*texts, *OUTSIDE], [*intents, *[-1] * len(OUTSIDE)])
+    classifier.save(tmp_path, encoder_name="bag")
+    queries = ["where is my parcel now", "money back", "purple elephants dance tonight"]
+    for each in (classifier, IntentClassifier.load(tmp_path, encoder=BagOfWords())):
+        assert each.classes_.tolist() == [2, 9, 10]
+        assert each.predict(queries).tolist() == [10, 2, -1]
+        assert each.classes_[each.predict_proba(queries[:2]).argmax(1)].tolist() == [10, 2]
+        assert each.score(texts, intents) == 1.0
+        each.calibrate(["the parcel", "the money back"], [10, 2], out_of_scope=["hm"])
+        assert each.add(3, ["when do you open", "are you open on sunday"]) == 2
+        assert each.predict(["are you open on sunday"]).tolist() == [3]
+        assert each.remove(3) == 2
+        for name in ("hours", "-1", "07"):
+            with pytest.raises(IntentError, match="labels of this classifier are integers, got"):
+                each.add(name, ["when do you open"])
+    with IntentFolder.open(tmp_path, encoder=BagOfWords()) as opened:
+        with pytest.raises(IntentError, match="are integers"):
+            opened.add([("when do you open", "hours")])
+        assert opened.add([("when do you open", "3")]) == 1
+        assert opened.classifier.predict(["when do you open"]).tolist() == [3]
 
 
 @pytest.mark.parametrize("head", HEADS)

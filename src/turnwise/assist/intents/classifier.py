@@ -12,7 +12,14 @@ import numpy.typing as npt
 
 from turnwise.assist.intents.classifier_files import StoredClassifier, load_stored, write_classifier
 from turnwise.assist.intents.decision import Decision, Segments, best_segmentation, combine_decisions, split_text
-from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_pairs, validate_vectors
+from turnwise.assist.intents.examples import (
+    IntentExamples,
+    IntentPair,
+    are_integers,
+    check_integers,
+    validate_pairs,
+    validate_vectors,
+)
 from turnwise.assist.intents.heads import HeadChoice, HeadSelection, select_head
 from turnwise.assist.intents.model import Calibration, IntentModel, IntentSettings
 from turnwise.core.dialogue import OUT_OF_SCOPE
@@ -47,6 +54,7 @@ class IntentClassifier:
         model_: the fitted model; immutable, replaced whenever examples change.
         head_selection_: how `head="auto"` was decided; None if the head was given.
         encoder_: the encoder in use, loaded or tuned.
+        integer_labels_: whether it was fitted on integers, so that it predicts integers.
     """
 
     def __init__(
@@ -115,7 +123,7 @@ class IntentClassifier:
     def fit(
         self,
         texts: Sequence[str],
-        intents: Sequence[str],
+        intents: Sequence[str] | Sequence[int],
         *,
         out_of_scope: Sequence[str] = (),
         vectors: Vectors | None = None,
@@ -123,7 +131,8 @@ class IntentClassifier:
     ) -> Self:
         """Fit on examples, and calibrate on these alone.
 
-        Duplicate texts of an intent count once. A text with the intent 'out_of_scope' is an out-of-scope example.
+        Duplicate texts of an intent count once. A text with the intent 'out_of_scope' is an out-of-scope example; among
+        integer labels that is -1.
         Raise IntentError if texts and intents do not match, or there are too few to fit or calibrate on.
 
         Args:
@@ -137,6 +146,7 @@ class IntentClassifier:
         pairs = [*validate_pairs(texts, intents), *validate_pairs(out_of_scope, [OUT_OF_SCOPE] * len(out_of_scope))]
         settings = self.settings
         encoder = self.load_encoder()
+        self.integer_labels_ = are_integers(intents)
         if self.tuning is not None:
             from turnwise.assist.intents.tuning import fit_with_tuning
 
@@ -160,7 +170,7 @@ class IntentClassifier:
     def calibrate(
         self,
         texts: Sequence[str],
-        intents: Sequence[str],
+        intents: Sequence[str] | Sequence[int],
         *,
         out_of_scope: Sequence[str] = (),
         false_rejection: float | None = None,
@@ -192,20 +202,22 @@ class IntentClassifier:
 
     # ---- prediction
 
-    def predict(self, texts: Sequence[str]) -> npt.NDArray[np.str_]:
-        """Return the intent of each text, or 'out_of_scope' if the classifier abstains."""
+    def predict(self, texts: Sequence[str]) -> npt.NDArray[np.str_ | np.int64]:
+        """Return the intent of each text; if the classifier abstains 'out_of_scope', or -1 among integer labels."""
         model = self._fitted_model()
         result = model.score(self._encode(texts))
-        return np.where(result.abstained, OUT_OF_SCOPE, np.array(model.examples.classes)[result.order[:, 0]])
+        return np.where(
+            result.abstained, -1 if self.integer_labels_ else OUT_OF_SCOPE, self._labels()[result.order[:, 0]]
+        )
 
-    def score(self, texts: Sequence[str], intents: Sequence[str]) -> float:
-        """Return the fraction of correct predictions; 'out_of_scope' is correct where the classifier abstains."""
+    def score(self, texts: Sequence[str], intents: Sequence[str] | Sequence[int]) -> float:
+        """Return the fraction of correct predictions; 'out_of_scope' or -1 is correct where the classifier abstains."""
         return float((self.predict(texts) == np.asarray(intents)).mean())
 
     def predict_proba(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the probability of each intent (texts, intents), assuming texts in scope; the order is `classes_`."""
         model = self._fitted_model()
-        return model.calibration.probabilities(model.logits(self._encode(texts)))
+        return model.calibration.probabilities(model.logits(self._encode(texts)))[:, np.argsort(self._labels())]
 
     def inputs(self, texts: Sequence[str], *, several: bool = False) -> list[str]:
         """Return what `decide` encodes: the texts, and with `several` their parts, for callers that encode in batches.
@@ -232,13 +244,13 @@ class IntentClassifier:
 
     # ---- changing examples
 
-    def add(self, intent: str, texts: Sequence[str]) -> int:
+    def add(self, intent: str | int, texts: Sequence[str]) -> int:
         """Add examples of an intent, which may be new or 'out_of_scope'; return how many are new."""
         before = len(self._fitted_model().examples.pairs)
         self.model_ = self.with_changes(added=validate_pairs(texts, [intent] * len(texts)))
         return len(self.model_.examples.pairs) - before
 
-    def remove(self, intent: str, texts: Sequence[str] | None = None) -> int:
+    def remove(self, intent: str | int, texts: Sequence[str] | None = None) -> int:
         """Remove examples of an intent, or with None the whole intent; return how many were removed."""
         pairs = self.examples_of(intent) if texts is None else validate_pairs(texts, [intent] * len(texts))
         before = len(self._fitted_model().examples.pairs)
@@ -248,6 +260,8 @@ class IntentClassifier:
     def with_changes(self, *, added: Sequence[IntentPair] = (), removed: Sequence[IntentPair] = ()) -> IntentModel:
         """Return the model with some examples and without others, recalibrated once; the classifier is not changed."""
         model = self._fitted_model()
+        if self.integer_labels_:
+            check_integers(added)
         examples = model.examples
         new = [added[row] for row in examples.rows_not_included(added)]
         if new:
@@ -257,16 +271,16 @@ class IntentClassifier:
             examples = examples.without(removed)
         return model if examples is model.examples else model.with_examples(examples)
 
-    def examples_of(self, intent: str) -> list[IntentPair]:
+    def examples_of(self, intent: str | int) -> list[IntentPair]:
         """Return the examples of an intent, or of 'out_of_scope', each with its intent."""
-        return [pair for pair in self._fitted_model().examples.pairs if pair[1] == intent]
+        return [pair for pair in self._fitted_model().examples.pairs if pair[1] == str(intent)]
 
     # ---- fitted attributes
 
     @property
-    def classes_(self) -> npt.NDArray[np.str_]:
+    def classes_(self) -> npt.NDArray[np.str_ | np.int64]:
         """The intents, sorted."""
-        return np.array(self._fitted_model().examples.classes)
+        return np.sort(self._labels())
 
     @property
     def head_(self) -> str:
@@ -287,7 +301,7 @@ class IntentClassifier:
         """
         model, tuning = self._fitted_model(), None if self.tuning is None else asdict(self.tuning)
         name = encoder_name or (str(self.encoder) if isinstance(self.encoder, str | Path) else "")
-        stored = StoredClassifier(name, self.max_length, tuning, self.head_selection_, model)
+        stored = StoredClassifier(name, self.max_length, tuning, self.head_selection_, model, self.integer_labels_)
         write_classifier(stored, self.encoder_, Path(folder))
 
     @classmethod
@@ -307,9 +321,14 @@ class IntentClassifier:
         classifier.encoder_ = classifier.load_encoder() if encoder is None else encoder
         identity.check(classifier.encoder_, f"the classifier in {folder}", f"turnwise intents fit FILE --out {folder}")
         classifier.model_, classifier.head_selection_ = stored.model, stored.head_selection
+        classifier.integer_labels_ = stored.integer_labels
         return classifier
 
     # ---- helpers
+
+    def _labels(self) -> npt.NDArray[np.str_ | np.int64]:
+        """Return the intents in the order of the model, which sorts integers as names."""
+        return np.array(self._fitted_model().examples.classes).astype(np.int64 if self.integer_labels_ else np.str_)
 
     def _fitted_model(self) -> IntentModel:
         if not hasattr(self, "model_"):

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save
 
-from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_vectors
+from turnwise.assist.intents.examples import IntentExamples, IntentPair, check_integers, validate_vectors
 from turnwise.assist.intents.heads import HeadSelection, LogisticHead
 from turnwise.assist.intents.model import Calibration, IntentModel, IntentSettings
 from turnwise.core.errors import IntentError
@@ -46,6 +46,7 @@ class StoredClassifier:
     tuning: Mapping[str, Any] | None
     head_selection: HeadSelection | None
     model: IntentModel
+    integer_labels: bool  # whether the classifier was fitted on integers
 
 
 def is_classifier(folder: Path) -> bool:
@@ -91,6 +92,7 @@ def write_classifier(stored: StoredClassifier, encoder: SupportsEncode, folder: 
         "encoder_id": None if encoder_id is None else asdict(encoder_id),
         "max_length": stored.max_length,
         "tuning": stored.tuning,
+        "integer_labels": stored.integer_labels,
         **asdict(model.settings),
         "head_selection": None if stored.head_selection is None else asdict(stored.head_selection),
         "vectors": vector_file.name,
@@ -122,7 +124,10 @@ def load_stored(folder: Path) -> tuple[StoredClassifier, EncoderIdentity]:
         model = replace(model, settings=settings, logistic=logistic, calibration=calibration)
         max_length, selection = description["max_length"], description.get("head_selection")
         selection = None if selection is None else HeadSelection(**selection)
-        stored = StoredClassifier(stored_encoder(folder)[0], max_length, description["tuning"], selection, model)
+        encoder, integers = stored_encoder(folder)[0], description["integer_labels"]
+        if integers:
+            check_integers(pairs)
+        stored = StoredClassifier(encoder, max_length, description["tuning"], selection, model, integers)
         encoder_id = EncoderId.from_json(description.get("encoder_id"))
     identity = EncoderIdentity.from_stored([text for text, _ in pairs], examples.vectors, max_length, encoder_id)
     return stored, identity

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -86,12 +88,33 @@ def sort_pairs(pairs: Iterable[IntentPair]) -> list[IntentPair]:
     return sorted(pairs, key=lambda pair: (pair[1] == OUT_OF_SCOPE, pair[1]))
 
 
-def validate_pairs(texts: Sequence[str], intents: Sequence[str]) -> list[IntentPair]:
-    """Return texts with their intents; raise IntentError if the lengths differ or a value is blank or not a string."""
+def are_integers(intents: Sequence[str | int]) -> TypeGuard[Sequence[int]]:
+    """Return whether the labels are integers, and not names."""
+    return bool(len(intents)) and all(isinstance(each, Integral) and not isinstance(each, bool) for each in intents)
+
+
+def check_integers(pairs: Iterable[IntentPair]) -> None:
+    """Raise IntentError if an intent is not written as an integer, or is -1, which stands for 'out_of_scope'."""
+    for _, intent in pairs:
+        if intent != OUT_OF_SCOPE and (
+            intent == "-1" or not (intent.lstrip("-").isdecimal() and f"{int(intent)}" == intent)
+        ):
+            raise IntentError(
+                f"the labels of this classifier are integers, got {intent!r}: fit it on names to use names"
+            )
+
+
+def validate_pairs(texts: Sequence[str], intents: Sequence[str | int]) -> list[IntentPair]:
+    """Return texts with the names of their intents: integers as digits, and -1 as 'out_of_scope'.
+
+    Raise IntentError if the lengths differ, or a value is blank or of another type.
+    """
     if isinstance(texts, str) or isinstance(intents, str):
         raise IntentError("texts and intents must be lists, got a single string: pass [text] and [intent]")
     if len(texts) != len(intents):
         raise IntentError(f"got {len(texts):,} texts and {len(intents):,} intents: pass one intent per text")
+    if are_integers(intents):
+        intents = [OUT_OF_SCOPE if label == -1 else str(int(label)) for label in intents]
     for number, (text, intent) in enumerate(zip(texts, intents, strict=True), 1):
         for name, value in (("text", text), ("intent", intent)):
             if not isinstance(value, str) or not value.strip():

@@ -1,5 +1,7 @@
 """Likely problems of labelled texts: wrong labels, overlapping intents, and texts that a classifier rejects."""
 
+import difflib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +18,9 @@ MAX_ENTRIES = 30
 
 #: Texts that are shown for a confusion.
 _CONFUSION_TEXTS = 3
+
+#: The similarity of two names from which one may be the other one, mistyped.
+_SAME_NAME = 0.8
 
 #: Similarities that are held in memory at once.
 _BLOCK = 2**24
@@ -127,6 +132,17 @@ def find_rejected(predictions: IntentPredictions) -> tuple[RejectedText, ...]:
 
 
 # ---- label issues
+
+
+def find_mistyped_intents(pairs: Sequence[IntentPair]) -> list[tuple[str, str]]:
+    """Return intents with a single example whose name is close to that of another intent, and that name."""
+    counts = Counter(intent for _, intent in pairs)
+    found = []
+    for name in (name for name, count in counts.items() if count == 1):
+        names = {each.casefold(): each for each in counts if each != name and counts[each] >= counts[name]}
+        close = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=_SAME_NAME)
+        found += [(name, names[each]) for each in close]
+    return found
 
 
 def find_label_issues(predictions: IntentPredictions) -> tuple[LabelIssue, ...]:

@@ -17,7 +17,14 @@ from filelock import FileLock
 
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.classifier_files import is_classifier, load_pairs, stored_encoder
-from turnwise.assist.intents.examples import IntentPair, check_any_left, example_key, sort_pairs, validate_pairs
+from turnwise.assist.intents.examples import (
+    IntentPair,
+    check_any_left,
+    check_integers,
+    example_key,
+    sort_pairs,
+    validate_pairs,
+)
 from turnwise.assist.intents.heads import check_logistic
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
@@ -118,12 +125,12 @@ class IntentFolder:
         Raise ProjectError if the journal cannot be written; then nothing is changed.
         """
         with self._recording:
-            examples, head = dict(self._examples), self.classifier.head_
+            examples = dict(self._examples)
             entries: list[dict[str, list[IntentPair]]] = []
             results: list[int | IntentError] = []
             for change in changes:
                 try:
-                    changed = _make_change(examples, change, head)
+                    changed = _make_change(examples, change, self.classifier)
                 except IntentError as error:
                     results.append(error)
                     continue
@@ -245,9 +252,13 @@ def refit_classifier(project: Project) -> bool:
     return True
 
 
-def _make_change(examples: dict[IntentPair, IntentPair], change: ExampleChange, head: str) -> list[IntentPair]:
+def _make_change(
+    examples: dict[IntentPair, IntentPair], change: ExampleChange, classifier: IntentClassifier
+) -> list[IntentPair]:
     """Make a change in a dictionary of examples, and return those that are added or removed."""
     if change.is_addition:
+        if classifier.integer_labels_:
+            check_integers(change.pairs)
         new: dict[IntentPair, IntentPair] = {}
         for pair in change.pairs:
             if example_key(pair) not in examples:
@@ -259,7 +270,7 @@ def _make_change(examples: dict[IntentPair, IntentPair], change: ExampleChange, 
     if keys:
         left = {key[1] for key in examples if key not in keys}
         check_any_left(left)
-        if head == "logistic":
+        if classifier.head_ == "logistic":
             check_logistic(len(left - {OUT_OF_SCOPE}))
     return [examples.pop(key) for key in keys]
 
