@@ -91,6 +91,8 @@ def test_a_newer_log_adds_what_is_new_and_keeps_labels(
     labelled = run_turnwise("labels", "status", "--json")[0]
     out, _ = run_turnwise("start", write_chats(tmp_path / "chats.jsonl", dialogues[10:]), "--no-serve")
     assert "4 conversations; 10 were already there" in out and "24 conversations" in out
+    assert f"{sum(len(each.turns) for each in dialogues[20:])} utterances, with those of updated" in out
+    assert "new groups" in out
     assert len(Store(_part(project, "store"))) == 24
     similar = json.loads(run_turnwise("conversations", "similar", "--dialogue", dialogues[23].id, "--json")[0])
     assert len(similar["conversations"]) == 5
@@ -110,6 +112,7 @@ def test_a_longer_version_of_a_conversation_replaces_the_shorter_one(
     longer = replace(first, turns=(*first.turns, *dialogues[21].turns))
     out, _ = run_turnwise("start", write_chats(tmp_path / "chats.jsonl", [longer]), "--no-serve")
     assert "1 conversations with other turns than before" in out
+    assert f" {len(dialogues[21].turns)} utterances, with those of updated" in out
     stored = next(each for each in Store(_part(project, "store")) if each.id == first.id)
     assert [turn.text for turn in stored.turns] == [turn.text for turn in longer.turns]
     found = json.loads(
@@ -242,10 +245,11 @@ def test_a_folder_of_several_formats_makes_a_project_and_unread_files_an_exit_st
 ) -> None:
     (tmp_path / "logs").mkdir()
     write_chats(tmp_path / "logs" / "chats.jsonl", dialogues[:9])
-    (tmp_path / "logs" / "log.csv").write_text("conversation,speaker,text\nc1,user,hello there\nc1,agent,hi\n")
+    (tmp_path / "logs" / "log.csv").write_text("conversation,speaker,text\nc1,Anna,hello there\nc1,Ben,hi\n")
     (tmp_path / "logs" / "empty.csv").touch()
     options = ("--out", tmp_path / "project", "--model", tiny_folder("bert"), "--no-serve")
     _, error = run_turnwise("start", tmp_path / "logs", *options, code=1)
+    assert "HINT: 2 utterances are of speakers whose role is unknown" in error
     assert error.endswith("of files that were not read:\n  empty.csv is empty\n")
     assert len(Store(_part(tmp_path / "project", "store"))) == 10
     (tmp_path / "logs" / "empty.csv").unlink()
@@ -267,5 +271,7 @@ def test_errors_say_what_to_do(tmp_path: Path, run_turnwise: Run, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     assert "name a log to import" in run_turnwise("start", code=1)[1]
     assert "does not exist" in run_turnwise("start", "nothing.csv", code=1)[1]
+    Path("empty.csv").touch()
+    assert run_turnwise("start", "empty.csv", "--no-serve", code=1)[1].endswith("empty.csv is empty\n")
     assert "outside a project" in run_turnwise("intents", "fit", "x.csv", code=2)[1]
     assert "outside a project" in run_turnwise("map", code=2)[1]

@@ -17,7 +17,7 @@ from turnwise.core.files import temporary_folder
 from turnwise.core.imports import require, without_garbage_collection
 from turnwise.core.model_names import TURNWISE_SMALL_INT8
 from turnwise.core.project import DESCRIPTION, Project
-from turnwise.corpus.storage.rejections import NOT_READ
+from turnwise.corpus.storage.rejections import NOT_READ, WITHOUT_ROLE
 
 if TYPE_CHECKING:
     from turnwise.assist.projects import LogAddition
@@ -28,6 +28,8 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 #: A project may take this many times the space of its log.
 _SPACE_FACTOR = 3
+
+_MAX_GROUPS = 5  # new groups that are named
 
 
 def serve_command(
@@ -258,13 +260,19 @@ def _show_addition(project: Project, addition: "LogAddition") -> None:
     folder = latest_store(project) or project.part("store")
     rows = [row for row in import_facts(addition.manifest, folder) if row[1] != NO_CHANGE]
     if (plan := addition.plan) is not None:
-        rows.append(("new", f"{len(plan.new):,} conversations; {len(plan.unchanged):,} were already there"))
+        new = f"{len(plan.new):,} conversations; {len(plan.unchanged):,} were already there"
+        rows += [("new", new), ("", f"{plan.utterances:,} utterances, with those of updated conversations")]
         if plan.updated:
             rows.append(("updated", f"{len(plan.updated):,} conversations with other turns than before"))
         if plan.shorter:
             rows.append(("kept", f"the earlier, longer versions of {len(plan.shorter):,} conversations"))
     show(None, facts(folder, rows))
     warn_of_losses(addition.manifest)
+    if unknown := addition.manifest["facts"].get(WITHOUT_ROLE):
+        message(
+            f"HINT: {unknown:,} utterances are of speakers whose role is unknown, so none of theirs is suggested as an"
+            " answer. To name the agents, start another project: --out NEW --set 'speakers=NAME=system,*=user'"
+        )
 
 
 def _show_project(project: Project, made: "list[Part]") -> None:
@@ -284,6 +292,11 @@ def _show_project(project: Project, made: "list[Part]") -> None:
         "conversations": "to find similar ones",
     }
     rows = [(part, text + " (no change)" * (part not in ("store", *made))) for part, text in contents.items()]
+    if "map" in made and (since := map_facts["since"]):
+        pairs = zip(map_facts["clusters"], since["before"], strict=True)
+        new = [f"'{cluster['name']}'" for cluster, before in pairs if not before]
+        more = f" and {len(new) - _MAX_GROUPS:,} more" * (len(new) > _MAX_GROUPS)
+        rows.append(("new groups", (", ".join(new[:_MAX_GROUPS]) or "none") + more))
     if not project.part("intents").is_dir():
         rows.append(("next", "name groups on the page's map, or run `turnwise intents fit examples.csv` in the folder"))
     show(None, facts(project.folder, rows))

@@ -25,6 +25,7 @@ class MergePlan:
     unchanged: set[str] = field(default_factory=set)
     #: In both, with fewer turns in the newer import; the store's stay, because a log may begin within a conversation.
     shorter: set[str] = field(default_factory=set)
+    utterances: int = 0  # more than before, in new and updated conversations
 
 
 def plan_merge(store: Store, newer: Store) -> MergePlan:
@@ -42,6 +43,7 @@ def plan_merge(store: Store, newer: Store) -> MergePlan:
             after.setdefault(conversation, {})[dialogue.id] = _hash_turns(dialogue)
         else:
             plan.new.add(dialogue.id)
+            plan.utterances += len(dialogue.turns)
     for dialogue in store:
         conversation = _conversation_of(dialogue.id, known)
         if conversation in after:
@@ -59,6 +61,7 @@ def plan_merge(store: Store, newer: Store) -> MergePlan:
             plan.shorter.add(conversation)
         else:
             plan.updated.add(conversation)
+            plan.utterances += len(turns) - len(old_turns)
             plan.replaced |= before[conversation].keys() | parts.keys()
     return plan
 

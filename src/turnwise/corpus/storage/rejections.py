@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 NOT_READ = "not read"  # the fact of an import that lists the files that no reader fits
+WITHOUT_ROLE = "turns of speakers without a role"  # the fact of an import that counts them
 EXCERPT_LENGTH = 200  # characters of the source that a rejection quotes
 RejectionKind = Literal["file", "dialogue", "turn", "slot"]  # what a rejection concerns
 

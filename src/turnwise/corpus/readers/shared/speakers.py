@@ -10,6 +10,7 @@ from turnwise.core.dialogue import is_speaker
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.dialogue_builder import DialogueBuilder
+from turnwise.corpus.storage.rejections import WITHOUT_ROLE
 
 _FILE = Path(__file__).parents[1] / "words.yaml"
 WORDS: dict[str, dict[str, list[str]]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))  # what `words.yaml` lists
@@ -51,5 +52,5 @@ class SpeakerMapper:
         speaker = speaker or self._speakers.get(_OTHERS)
         if speaker or not key:
             return speaker or name
-        self._source.count_fact("turns of speakers without a role")
+        self._source.count_fact(WITHOUT_ROLE)
         return builder.peer(key, self._speakers.values())
