@@ -263,10 +263,10 @@ def test_command(
     model: options.OptionalModel = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure on held-out turns whether a re-ranker improves suggestions; a project uses it only if so.
+    """Measure on held-out turns whether a re-ranker improves suggestions.
 
     For turns in the splits valid and test, it compares the first suggestion from the other conversations with the
-    actual answer, with and without the re-ranker.
+    actual answer, with and without the re-ranker. A project uses the re-ranker only if the suggestions are better.
 
     Example: `turnwise responses test responses turnwise-reranker --corpus store`
     """
