@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import inspect
 import json
 import pkgutil
 import re
@@ -62,6 +63,17 @@ def test_every_objective_recipe_key_sweep_and_command_is_described() -> None:
 def test_every_public_name_is_in_the_reference() -> None:
     reference = set(re.findall(r"^::: turnwise\.(?:\S+\.)?(\w+)$", read("reference/python.md"), re.MULTILINE))
     assert set(turnwise.__all__) - {"__version__"} - reference == set()
+
+
+def test_the_table_of_the_reference_repeats_the_docstrings() -> None:
+    page = read("reference/python.md")
+    table = dict(re.findall(r"^\| `(turnwise\.\S+)` \| (.+) \|$", page, re.MULTILINE))
+    summaries = {}
+    for path in re.findall(r"^::: (\S+)$", page, re.MULTILINE):
+        name = path.rpartition(".")[2]
+        summary = (inspect.getdoc(pkgutil.resolve_name(path)) or "").splitlines()[0].rstrip(".")
+        summaries[f"turnwise.{name}" if name in turnwise.__all__ else path] = summary
+    assert table == summaries
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -207,7 +207,10 @@ def check_digests(folder: Path, digests: Mapping[str, str]) -> None:
 
 def read_json(path: Path) -> Any:
     """Return the contents of a JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply") from None
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -99,6 +99,6 @@ def _parse_entries(lines: bytes, path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines.splitlines(), 1):
         try:
             entries.append(dict(json.loads(line)))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ProjectError(f"{path}, line {number} is not a JSON object: repair or remove that line") from error
     return entries

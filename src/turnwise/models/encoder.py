@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from turnwise.core.dialogue import USER, Turn, turn_texts
 from turnwise.core.errors import ModelError
-from turnwise.core.files import read_json
+from turnwise.core.files import explaining_damage, read_json
 from turnwise.core.imports import import_object, without_garbage_collection
 from turnwise.core.progress import Progress, silent
 from turnwise.core.types import Vectors, normalise_vectors
@@ -90,6 +90,8 @@ class EncoderConfig:
 
     def _read_module(self, folder: Path, module: str, path: str) -> None:
         kind = module.rpartition(".")[2]
+        if not (folder / path).resolve().is_relative_to(folder.resolve()):
+            raise ModelError(f"{folder} has a module outside the folder, in {path}: save the model again")
         if kind == "Transformer":
             settings = folder / path / "sentence_bert_config.json"
             self.path = path
@@ -347,7 +349,8 @@ class Encoder(ABC):
                 x86.
         """
         folder = locate_model(name)
-        config = EncoderConfig.read(folder)
+        with explaining_damage(folder, ModelError, "save or export the model again"):
+            config = EncoderConfig.read(folder)
         if runtime is not None:
             if runtime not in get_args(Runtime):
                 raise ModelError(f"unknown runtime {runtime!r}: choose {' or '.join(map(repr, get_args(Runtime)))}")

@@ -167,10 +167,12 @@ class UtteranceMap:
 
         check_digests(folder, description.get("files", {}))  # earlier versions recorded none
         table = pq.read_table(folder / UTTERANCES)
-        comparison = description["since"]
+        comparison, vectors = description["since"], load_file(folder / VECTORS)["vectors"]
+        if vectors.ndim != 2 or len(vectors) != len(table) or not np.isfinite(vectors).all():
+            raise ValueError(f"{VECTORS} does not hold one finite vector per text")
         return cls(
             [MapUtterance(**row) for row in table.select(_STORED).to_pylist()],
-            load_file(folder / VECTORS)["vectors"],
+            vectors,
             np.stack([table["x"].to_numpy(), table["y"].to_numpy()], 1),
             table["cluster"].to_numpy(),
             [Cluster(**_with_tuples(cluster, "words", "representatives")) for cluster in description["clusters"]],

@@ -29,7 +29,7 @@ from turnwise.assist.search.schema import (
     normalise,
     vector_array,
 )
-from turnwise.core.errors import SearchError
+from turnwise.core.errors import SearchError, TurnwiseError
 from turnwise.core.files import check_digests, explaining_damage, read_json, sha256, sync_to_disk, write_atomic
 from turnwise.core.imports import defer_package, explain_missing_packages, without_garbage_collection
 from turnwise.core.progress import Progress, silent
@@ -378,10 +378,12 @@ def _check_files(folder: Path | None, rebuild: str) -> None:
 
 @contextmanager
 def _reporting(failure: str) -> Iterator[None]:
-    """Raise errors of LanceDB and the libraries below it as `SearchError`."""
+    """Raise errors of LanceDB and the libraries below it, which have no common class, as `SearchError`."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError) as error:
+    except TurnwiseError:
+        raise
+    except Exception as error:
         raise SearchError(f"{failure}: {error}") from error
 
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError, did_you_mean
 from turnwise.core.files import explaining_damage, read_json
-from turnwise.corpus.storage.rows import dialogues_from_batch
+from turnwise.corpus.storage.rows import SCHEMA, dialogues_from_batch
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -78,6 +78,8 @@ class Store:
                 # pre_buffer would keep all row groups in memory until the file is closed
                 pq.ParquetFile(path, memory_map=True, pre_buffer=False, page_checksum_verification=True) as parquet,
             ):
+                if path.parent != self.folder or parquet.schema_arrow.names != SCHEMA.names:
+                    raise ValueError("it is no file of a store")
                 for group in range(parquet.num_row_groups):
                     yield from parquet.read_row_group(group, columns=columns).to_batches()
 

@@ -70,7 +70,10 @@ class OnnxGraph:
         def run_rows(rows: npt.NDArray[np.int64]) -> None:
             ids = sequences.take(rows).tokens.astype(np.int64).reshape(len(rows), -1)
             values = dict(zip(ONNX_INPUTS, (ids, np.ones_like(ids), np.zeros_like(ids)), strict=True))
-            vectors[rows] = self._session.run(self._output, {name: values[name] for name in self._session.inputs})
+            try:
+                vectors[rows] = self._session.run(self._output, {name: values[name] for name in self._session.inputs})
+            except Exception as error:  # the errors of onnxruntime have no common class
+                raise ModelError(f"{self._path} cannot be run ({first_line(error)}): export the model again") from error
 
         list(self._threads.map(run_rows, _rows_of_one_length(sequences.lengths)))
         return vectors

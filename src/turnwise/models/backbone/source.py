@@ -47,6 +47,15 @@ MINILM_TRAINING_DATA = (
     "and others"
 )
 
+#: Names of the number of layers, of the hidden units, and of sizes that multiply these, in configurations.
+_SIZES = (
+    ("num_hidden_layers", "num_layers", "n_layers", "n_layer"),
+    ("hidden_size", "d_model", "dim", "n_embd"),
+    ("vocab_size", "intermediate_size", "hidden_dim", "d_ff"),
+)
+_MAX_LAYERS = 1_000
+_HARMLESS = 100_000_000  # weights that may be missing in any case
+
 #: Turnwise's own settings in a model's folder.
 DESCRIPTION_FILE = "turnwise.json"
 
@@ -111,12 +120,16 @@ def check_model_folder(folder: Path) -> None:
     """Make sure that a folder holds what a backbone is loaded from."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} is not a model folder: it has no config.json")
-    if read_json(folder / "config.json").get("model_type") == STATIC:
+    config = read_json(folder / "config.json")
+    if not isinstance(config, dict):
+        raise ModelError(f"{folder / 'config.json'} is not a JSON object: save the model again")
+    if config.get("model_type") == STATIC:
         raise ModelError(f"{folder} holds a static model, which cannot be trained: use the model that it was made of")
     if any(folder.glob("*.safetensors")):
         # without any of these, transformers creates a tokenizer to which every word is unknown
         if not any(any(folder.glob(pattern)) for pattern in ("tokenizer.json", "vocab.*", "*.model")):
             raise ModelError(f"{folder} holds no tokenizer (tokenizer.json)")
+        _check_sizes(folder, config)
         return
     if pickles := [path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern)]:
         raise ModelError(
@@ -125,6 +138,19 @@ def check_model_folder(folder: Path) -> None:
             f"{folder}'); m.save_pretrained('{folder}')\""
         )
     raise ModelError(f"{folder} holds no weights of a transformer (*.safetensors)")
+
+
+def _check_sizes(folder: Path, config: dict[str, Any]) -> None:
+    """Raise a ModelError if a configuration has sizes that the weights beside it cannot have, before it is built."""
+    layers, hidden, others = (
+        max((value for name in names if isinstance(value := config.get(name), int)), default=0) for names in _SIZES
+    )
+    weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if layers > _MAX_LAYERS or hidden * max(hidden, others) > 8 * weights + _HARMLESS:
+        raise ModelError(
+            f"{folder / 'config.json'} has sizes that its weights cannot have ({layers:,} layers, {hidden:,} hidden"
+            f" units, another size of {others:,}): save the model again"
+        )
 
 
 def write_dense(folder: Path, linear: "nn.Linear", activation: str, **settings: str) -> None:

@@ -42,9 +42,10 @@ class TransformersBackbone(Backbone):
     @classmethod
     def load(cls, folder: Path) -> "TransformersBackbone":
         """Load a folder, with weights in single precision."""
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)  # True and None may run code
         kind: Any = T5EncoderModel if config.model_type in ("t5", "mt5") else AutoModel
         options = {"use_safetensors": True, "ignore_mismatched_sizes": True, "output_loading_info": True}
+        options["trust_remote_code"] = False
         model, report = kind.from_pretrained(folder, config=config, dtype="float32", **options)
         # transformers initialises these at random and continues
         random = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
@@ -52,7 +53,7 @@ class TransformersBackbone(Backbone):
         # with zeros instead of random numbers a model is the same at every load
         for key in random:
             nn.init.zeros_(model.get_parameter(key))
-        return cls(model, AutoTokenizer.from_pretrained(folder))
+        return cls(model, AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
 
     def configuration(self) -> str:
         """Return the configuration as transformers writes it."""
