@@ -1,5 +1,6 @@
 """What a service imports and computes before it is ready."""
 
+import asyncio
 import importlib.util
 import json
 import subprocess
@@ -16,8 +17,10 @@ from turnwise.core.errors import MissingPackageError
 from turnwise.core.model_names import TURNWISE_SMALL_INT8
 from turnwise.models.encoder import Encoder
 from turnwise.models.trainable_encoder import TrainableEncoder
+from turnwise.serve.errors import ServiceError
 from turnwise.serve.models import LoadedModels, check_settings
 from turnwise.serve.observability import ServiceMetrics
+from turnwise.serve.service import Service
 from turnwise.serve.settings import ServeSettings
 
 #: Starts a service with everything that `build` creates, and prints the modules that are imported when it is ready.
@@ -70,6 +73,11 @@ def test_a_torch_model_is_served_with_torch_alone(tiny_folder: Callable[[str], P
     modules = modules_of_a_service(tiny_folder("bert"), tmp_path)
     assert "torch" in modules
     assert not modules & UNUSED
+
+
+def test_changes_are_refused_until_the_models_are_loaded() -> None:
+    with pytest.raises(ServiceError, match="the service is loading"):
+        asyncio.run(Service(ServeSettings()).change(lambda _: None))
 
 
 @pytest.mark.full

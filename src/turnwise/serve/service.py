@@ -178,7 +178,7 @@ class Service:
 
         def run() -> T:
             if self.models is None:
-                raise unavailable("the service is stopping", "stopping")
+                raise self._not_ready()
             return work(self.models)
 
         return await self._run_in(self._change_thread, run)
