@@ -143,11 +143,11 @@ def test_serve_serves_the_project(project: Path, run_turnwise: Run, monkeypatch:
 
     served: list[Any] = []
     monkeypatch.setattr(server, "run", lambda settings, host, port, *_: served.append((settings, port)))
-    run_turnwise("serve", "--port", "8123")
-    run_turnwise("start", "--port", "8123")
+    run_turnwise("serve", "--port", "0")
+    run_turnwise("start", "--port", "0")
     assert served[0] == served[1]
     settings, port = served[0]
-    assert port == 8123 and settings.project == project
+    assert port == 0 and settings.project == project
     settings = settings.resolved()
     assert settings.map == _part(project, "map") and settings.intents is None
     assert settings.responses == str(_part(project, "responses"))
