@@ -49,7 +49,7 @@ def test_unknown_names_are_reported(data: Path) -> None:
 
 
 def test_sample_data_have_the_texts_of_all_tasks(sample_world) -> None:  # type: ignore[no-untyped-def]
-    world = sample_world(60)
+    world = sample_world(200)
     collected = {text for dialogue in texts("sample", world) for text in dialogue}
     assert {example.text for example in load_intents("sample", world).examples} <= collected
     with pytest.raises(DatasetError, match="sample has no splits: name it without :test"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwise import Dialogue, Turn
+from turnwise import Dialogue, Turn, read_corpus
 from turnwise.corpus.storage.writing import StoreWriter
 from turnwise.corpus.synthetic.sample import write_sample
 from turnwise.evaluation.datasets.dialogues import MAX_DIALOGUES, conversation_datasets, sample_dialogues
@@ -66,8 +66,11 @@ def test_a_store_goes_by_its_folder_and_a_sample_world_is_the_sample(tmp_path: P
     assert contents.dialogues == sample_dialogues(numbered(MAX_DIALOGUES + 10))
     assert len(contents.dialogues) == MAX_DIALOGUES
 
-    write_sample(tmp_path / "world", 5, 1)
-    assert len(conversation_datasets(tmp_path / "world")["sample"].load(tmp_path / "world").dialogues) == 5
+    write_sample(tmp_path / "world", 20, 1)
+    held_out = [each for each in read_corpus(tmp_path / "world") if each.split != "train"]
+    assert 0 < len(held_out) < 20
+    world = conversation_datasets(tmp_path / "world")["sample"].load(tmp_path / "world")
+    assert world.dialogues == sample_dialogues(held_out)
     assert set(conversation_datasets(tmp_path)) == set(conversation_datasets()) == set(SIZES)
 
 

@@ -18,8 +18,9 @@ from turnwise.core.errors import DatasetError
 from turnwise.core.files import sha256
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.storage.corpus import Corpus, read_corpus
 from turnwise.corpus.storage.rejections import Rejection
-from turnwise.corpus.storage.store import is_store
+from turnwise.corpus.storage.store import Store, is_store
 
 Data = TypeVar("Data")
 Example = TypeVar("Example")
@@ -138,6 +139,11 @@ def store_dataset(
 ) -> Dataset[Data]:
     """Return a data set that is made of the dialogues of a store."""
     return Dataset(name, ".", files, read, licence, "a store of yours", differs=differs)
+
+
+def read_held_out(store: Path) -> Corpus:
+    """Open the dialogues of a store outside its training split, or all if it has no other split."""
+    return read_corpus(store, splits=sorted(Store(store).splits() - {"train"}) or None)
 
 
 def open_strict(root: Path) -> CorpusSource:

@@ -26,6 +26,7 @@ from turnwise.evaluation.datasets.dataset import (
     parse_choice,
     parse_text,
     read_dialogues,
+    read_held_out,
     read_json_lines,
     with_store,
 )
@@ -231,6 +232,6 @@ def conversation_datasets(data: Path | None = None) -> dict[str, Dataset[Convers
     """Return the data sets of conversations: public corpora, and the folder itself if it is a store."""
 
     def read_store(folder: Path, name: str) -> ConversationData:
-        return ConversationData(name, sample_dialogues(read_corpus(folder)))
+        return ConversationData(name, sample_dialogues(read_held_out(folder)))
 
     return with_store(_CORPORA, data, read_store, next(iter(_CORPORA.values())).differs)

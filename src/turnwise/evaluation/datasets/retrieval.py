@@ -20,7 +20,6 @@ import numpy.typing as npt
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.imports import explain_missing_packages
-from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.evaluation.datasets.dataset import (
     Dataset,
     SplitData,
@@ -29,6 +28,7 @@ from turnwise.evaluation.datasets.dataset import (
     open_strict,
     parse_text,
     read_dialogues,
+    read_held_out,
     read_tsv,
     with_store,
 )
@@ -182,7 +182,7 @@ def _read_corpus(folder: Path, name: str) -> list[tuple[RetrievalQuery, ...]]:
 
 
 def _read_store(folder: Path, name: str) -> RetrievalData:
-    turns = labelled_turns(read_corpus(folder), "intent", speaker="user")
+    turns = labelled_turns(read_held_out(folder), "intent", speaker="user")
     return build_retrieval(turns, name, queries=QUERIES)
 
 
