@@ -47,11 +47,12 @@ def show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool)
     from turnwise.assist.intents.findings import find_mistyped_intents
 
     calibration, examples = classifier.calibration_, classifier.model_.examples
-    selection = classifier.head_selection_
+    selection, support = classifier.head_selection_, classifier.support_selection_
     data = {
         "folder": str(folder),
         "head": classifier.head_,
         "head_selection": None if selection is None else asdict(selection),
+        "support": None if support is None else asdict(support),
         "intents": len(examples.classes),
         "examples": len(examples.labels),
         "out_of_scope": len(examples.out_of_scope_vectors),
@@ -60,6 +61,12 @@ def show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool)
     rows = [("fitted on", f"{data['examples']:,} examples of {data['intents']:,} intents")]
     if data["out_of_scope"]:
         rows.append(("out of scope", f"{data['out_of_scope']:,} examples"))
+    if support is not None:
+        used = [f"the names of {support.names:,} intents"] * bool(support.names)
+        if support.log_texts:
+            of = f" of {support.log_size:,}" if support.log_size > support.log_texts else ""
+            used.append(f"{support.log_texts:,}{of} texts of the log")
+        rows.append(("also on", f"{' and '.join(used) or 'nothing'}, {support.reason}"))
     rows.append(("head", classifier.head_ if selection is None else f"{classifier.head_}, {selection.reason}"))
     if calibration.threshold is None:
         rows.append(("abstains", "never"))
@@ -69,14 +76,17 @@ def show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool)
         rows.append(("abstains", f"{below}: {calibration.false_rejection:.1%} of in-scope texts"))
     if calibration.out_of_scope_recall is not None:
         rows.append(("rejects", f"{calibration.out_of_scope_recall:.1%} of out-of-scope texts"))
-    if calibration.texts:
+    uses_log = support is not None and bool(support.log_texts) and not calibration.held_out
+    if calibration.texts or uses_log:
         source = "held-out texts" if calibration.held_out else "examples (leave-one-out)"
-        error = f"expected calibration error {calibration.reliability.ece:.3f}"
-        rows.append(("calibrated on", f"{calibration.texts:,} {source}; {error}"))
+        value = f"{calibration.texts:,} {source}{' and the log' * uses_log}"
+        if calibration.reliability.ece is not None:
+            value += f"; expected calibration error {calibration.reliability.ece:.3f}"
+        rows.append(("calibrated on", value))
     show(data, facts(folder, rows), as_json=as_json)
     for name, other in find_mistyped_intents(examples.pairs):
         message(f"warning: {name} has a single example, and its name is close to {other}: is it mistyped?")
-    if calibration.threshold is not None and calibration.texts < _MIN_CALIBRATION_TEXTS:
+    if calibration.threshold is not None and calibration.texts < _MIN_CALIBRATION_TEXTS and not uses_log:
         message(
             f"warning: the threshold was calibrated on only {calibration.texts:,} texts, so more or fewer than"
             f" {calibration.false_rejection:.1%} may be rejected: run `turnwise intents calibrate` on"

@@ -52,8 +52,16 @@ ResultFile = Annotated[
 
 @intents_app.command("fit")
 def fit_command(
-    examples: LabelledTexts,
+    examples: Annotated[
+        Path,
+        Argument(help="Intents with examples, or names: a .csv, .tsv, .xlsx, .jsonl or .parquet file, or a store."),
+    ],
     out: Annotated[Path | None, Option(file_okay=False, help="Folder to write; in a project, its intents.")] = None,
+    log: Annotated[
+        Path | None, Option(exists=True, help="Unlabelled texts to learn from: a file, or a store; a project's own.")
+    ] = None,
+    no_log: Annotated[bool, Option("--no-log", help="Learn from no log.")] = False,
+    names: Annotated[bool, Option(help="Use the names of intents.")] = True,
     model: options.OptionalModel = None,
     head: options.Head = None,
     neighbours: Neighbours = None,
@@ -64,24 +72,37 @@ def fit_command(
     intent: IntentColumn = "intent",
     as_json: options.AsJson = False,
 ) -> None:
-    """Fit a classifier on examples and calibrate it on them.
+    """Fit a classifier on a few examples, names of intents and a log.
 
-    Rows without an intent are skipped; rows with the intent 'out_of_scope' are examples of texts to reject.
+    Rows without an intent are skipped; rows with the intent 'out_of_scope' are examples of texts to reject. A row
+    without a text names an intent, and a column 'description' says what it is about.
 
-    Example: `turnwise intents fit examples.csv --out intents`
+    Example: `turnwise intents fit examples.csv --log store --out intents`
     """
     from turnwise.assist.intents.classifier_files import is_classifier
+    from turnwise.assist.intents.examples import read_texts, read_with_names
     from turnwise.assist.intents.storage import replace_classifier
 
     project = None if out is not None else options.require_project("--out")
-    labelled = _read(examples, text, intent)
+    pairs, descriptions = read_with_names(examples, text, intent)
+    if log is not None and no_log:
+        raise typer.BadParameter("give either a log or --no-log", param_hint="--log / --no-log")
+    if log is None and not no_log and tune is None and project is not None:
+        log = project.part("store")
     if out is not None and out.is_dir() and any(out.iterdir()) and not is_classifier(out):
         raise IntentError(f"{out} exists and is not an intent classifier: choose another folder")
-    arguments = {"head": head, "neighbours": neighbours, "per_intent": per_intent}
+    arguments = {"head": head, "neighbours": neighbours, "per_intent": per_intent, "use_names": names}
     classifier = _make_classifier(model, false_rejection, tune, **arguments)
+    texts = log if log is None or log.is_dir() else read_texts(log, text)
     with progress_bar() as progress:
         progress("fitting", 0)
-        classifier.fit(*labelled, progress=progress)
+        classifier.fit(
+            [example for example, _ in pairs],
+            [name for _, name in pairs],
+            log=texts,
+            descriptions=descriptions,
+            progress=progress,
+        )
     if project is not None:
         out, classifier = add_to_project(project, classifier)
     else:
@@ -344,6 +365,8 @@ def _open_for_report(folder: Path, given: list[str]) -> "tuple[Labelled, IntentC
                 f"the encoder in {folder} was fine-tuned on its examples, so a report on them would be too optimistic:"
                 " report on the file of examples, with --tune"
             )
+        if not classifier.model_.examples.pairs:
+            raise IntentError(f"{folder} has names of intents, but no examples: test it on labelled texts instead")
         texts, intents = zip(*classifier.model_.examples.pairs, strict=True)
         return (texts, intents), classifier
 

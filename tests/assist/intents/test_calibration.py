@@ -6,15 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.intent_examples import world
+from turnwise.assist.intents.calibration import compute_reliability, fit_temperature, intent_offsets, lower_quantile
 from turnwise.assist.intents.examples import IntentExamples
-from turnwise.assist.intents.model import (
-    IntentModel,
-    IntentSettings,
-    compute_reliability,
-    fit_temperature,
-    intent_offsets,
-    lower_quantile,
-)
+from turnwise.assist.intents.model import IntentModel, IntentSettings
 
 
 def _fit(vectors, labels, **changed):

@@ -9,7 +9,8 @@ from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.intent_examples import pairs, world
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import IntentExamples
-from turnwise.assist.intents.heads import FOLDS, LogisticHead, SimilarityScorer, assign_folds, choose_head, select_head
+from turnwise.assist.intents.heads import FOLDS, LogisticHead, SimilarityScorer, assign_folds
+from turnwise.assist.intents.selection import choose_head, select_head
 
 SEED = 3
 

@@ -49,7 +49,7 @@ def test_classifier_is_fitted_on_labels(tmp_path: Path) -> None:
         for number, name in enumerate(GROUPS):
             labelling.name(number, name)
         classifier = labelling.fit(encoder)
-        assert encoder.encoded == 8  # only the probes that identify the encoder
+        assert encoder.encoded == 8 + len(GROUPS)  # only the probes that identify the encoder, and the names
         assert list(classifier.classes_) == sorted(GROUPS) and len(classifier.model_.examples.labels) == 36
         assert list(classifier.predict(["mast and deck", "rose hedge"])) == ["boats", "gardens"]
         assert labelling.fit(encoder, head="neighbours").head == "neighbours"

@@ -2,7 +2,7 @@
 
 import inspect
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.classifier_files import StoredClassifier, load_stored, write_classifier
 from turnwise.assist.intents.decision import Decision, Segments, best_segmentation, combine_decisions, split_text
 from turnwise.assist.intents.examples import (
     IntentExamples,
+    IntentNames,
     IntentPair,
     are_integers,
     check_integers,
+    describe_intent,
     validate_pairs,
     validate_vectors,
 )
-from turnwise.assist.intents.heads import HeadChoice, HeadSelection, select_head
-from turnwise.assist.intents.model import Calibration, IntentModel, IntentSettings
+from turnwise.assist.intents.heads import HeadChoice
+from turnwise.assist.intents.log_texts import Log, sample_log
+from turnwise.assist.intents.model import IntentModel, IntentSettings
+from turnwise.assist.intents.selection import HeadSelection, select_head, select_support
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
 from turnwise.core.model_names import DEFAULT_ENCODER
@@ -46,6 +51,8 @@ class IntentClassifier:
             The head 'logistic' abstains by them.
         false_rejection: the fraction of in-scope texts that may be rejected; None: the classifier never abstains.
         per_intent: whether each intent has its own threshold, shrunk towards the common one if it has few examples.
+        use_names: whether the name of each intent, in words, counts as one more example of it; names that say nothing,
+            such as `intent_17`, do not. Not used with `tuning`.
         max_length: tokens per text.
         tuning: fine-tunes a copy of the encoder on the examples first; None: the encoder is used as it is.
         seed: of random samples and folds.
@@ -53,6 +60,8 @@ class IntentClassifier:
     Attributes:
         model_: the fitted model; immutable, replaced whenever examples change.
         head_selection_: how `head="auto"` was decided; None if the head was given.
+        support_selection_: whether names and a log are used, and why; None without both.
+        descriptions_: the descriptions of intents that were given.
         encoder_: the encoder in use, loaded or tuned.
         integer_labels_: whether it was fitted on integers, so that it predicts integers.
     """
@@ -65,6 +74,7 @@ class IntentClassifier:
         neighbours: int = 5,
         false_rejection: float | None = 0.05,
         per_intent: bool = False,
+        use_names: bool = True,
         max_length: int = 64,
         tuning: "TuningSettings | None" = None,
         seed: int = 0,
@@ -74,6 +84,7 @@ class IntentClassifier:
         self.neighbours = neighbours
         self.false_rejection = false_rejection
         self.per_intent = per_intent
+        self.use_names = use_names
         self.max_length = max_length
         self.tuning = tuning
         self.seed = seed
@@ -125,24 +136,35 @@ class IntentClassifier:
         texts: Sequence[str],
         intents: Sequence[str] | Sequence[int],
         *,
+        log: Log | None = None,
+        descriptions: Mapping[str, str] | None = None,
         out_of_scope: Sequence[str] = (),
         vectors: Vectors | None = None,
         progress: Progress = silent,
     ) -> Self:
-        """Fit on examples, and calibrate on these alone.
+        """Fit on examples, names of intents and a log; each of them may be missing but examples or names.
 
-        Duplicate texts of an intent count once. A text with the intent 'out_of_scope' is an out-of-scope example; among
-        integer labels that is -1.
+        Names and the log are left out if examples are clearly predicted better without them. Duplicate texts of an
+        intent count once. A text with the intent 'out_of_scope' is an out-of-scope example; among integer labels that
+        is -1.
         Raise IntentError if texts and intents do not match, or there are too few to fit or calibrate on.
 
         Args:
             texts: the examples.
             intents: the intent of each text.
+            log: unlabelled texts, dialogues, the folder of a store, or normalised vectors of texts, also about other
+                things. Of more than 5,000 distinct texts a sample is used. Not supported with `tuning`.
+            descriptions: what intents are about, in words or a sentence, instead of their names. An intent with a
+                description needs no examples.
             out_of_scope: further texts that have none of the intents; with ten or more, more out-of-scope texts are
                 rejected at the same false rejection rate.
             vectors: normalised vectors of `texts`, if known; not supported with `tuning`.
-            progress: called while the encoder is tuned.
+            progress: called while the encoder is tuned, and while the log is encoded.
         """
+        if isinstance(intents, str):
+            raise IntentError("intents must be a list, got a single string: pass [intent]")
+        if descriptions and not self.use_names:
+            raise IntentError("descriptions are given, but use_names is False: leave one of them out")
         pairs = [*validate_pairs(texts, intents), *validate_pairs(out_of_scope, [OUT_OF_SCOPE] * len(out_of_scope))]
         settings = self.settings
         encoder = self.load_encoder()
@@ -150,22 +172,44 @@ class IntentClassifier:
         if self.tuning is not None:
             from turnwise.assist.intents.tuning import fit_with_tuning
 
-            if vectors is not None:
-                raise IntentError("vectors cannot be used with tuning, which changes them: leave one of them out")
+            if vectors is not None or log is not None or descriptions:
+                raise IntentError("vectors, a log and descriptions cannot be used with tuning: leave one of them out")
             self.encoder_: SupportsEncode
             self.head_selection_: HeadSelection | None
             fitted = fit_with_tuning(encoder, pairs, settings, self.tuning, self.max_length, progress)
             self.encoder_, self.model_, self.head_selection_ = fitted
+            self.support_selection_, self.descriptions_ = None, {}
             return self
         self.encoder_ = encoder
+        self.descriptions_ = dict(descriptions or {})
+        with_examples = {intent for _, intent in pairs}
+        names = self._encode_names((with_examples | set(self.descriptions_)) - {OUT_OF_SCOPE})
+        if unknown := sorted(set(self.descriptions_) - with_examples - set(names.intents if names else ())):
+            raise IntentError(f"{unknown[0]!r} says nothing about its intent, which has no examples: describe it")
         every = self._encode_missing([text for text, _ in pairs], vectors, len(texts))
-        examples = IntentExamples.from_pairs(pairs, every)
-        self.head_selection_ = None
+        if not pairs and names is not None:
+            every = names.vectors[:0]
+        log_vectors, log_size = None, 0
+        if log is not None:
+            progress("reading and encoding the log", 0)
+            log_vectors, log_size = sample_log(log, self._encode, self.seed)
+        examples = IntentExamples.from_pairs(pairs, every, names)
+        support = select_support(examples, log_vectors, log_size, self.seed)
+        self.head_selection_, self.support_selection_ = None, support.selection
         if settings.head == "auto":
-            self.head_selection_ = select_head(examples, settings.neighbours, settings.seed)
+            has_log = support.log is not None
+            self.head_selection_ = select_head(support.examples, settings.neighbours, settings.seed, has_log=has_log)
             settings = replace(settings, head=self.head_selection_.head)
-        self.model_ = IntentModel.fit(examples, settings)
+        self.model_ = IntentModel.fit(support.examples, settings, support.log, support.left_out)
         return self
+
+    def _encode_names(self, intents: Collection[str]) -> IntentNames | None:
+        """Return the names of intents with their vectors; None if names are not used, or none says anything."""
+        words = {intent: self.descriptions_.get(intent) or describe_intent(intent) for intent in sorted(intents)}
+        telling = {intent: text for intent, text in words.items() if text and self.use_names}
+        if not telling:
+            return None
+        return IntentNames(tuple(telling), tuple(telling.values()), self._encode(list(telling.values())))
 
     def calibrate(
         self,
@@ -269,7 +313,18 @@ class IntentClassifier:
             examples = IntentExamples.from_pairs([*examples.pairs, *new], both)
         if len(examples.rows_not_included(removed)) < len(removed):
             examples = examples.without(removed)
-        return model if examples is model.examples else model.with_examples(examples)
+        if examples is model.examples:
+            return model
+        return model.with_examples(replace(examples, names=self._changed_names(model.examples, examples)))
+
+    def _changed_names(self, before: IntentExamples, after: IntentExamples) -> IntentNames | None:
+        """Return the names after a change: those of new intents are added, of intents without examples removed."""
+        if before.names is None:
+            return None
+        with_examples = [{intent for _, intent in each.pairs} - {OUT_OF_SCOPE} for each in (before, after)]
+        kept = before.names.of(with_examples[1] | (set(before.names.intents) - with_examples[0]))
+        added = self._encode_names(with_examples[1] - with_examples[0] - set(kept.intents))
+        return kept if added is None else kept.merge(added)
 
     def examples_of(self, intent: str | int) -> list[IntentPair]:
         """Return the examples of an intent, or of 'out_of_scope', each with its intent."""
@@ -301,7 +356,17 @@ class IntentClassifier:
         """
         model, tuning = self._fitted_model(), None if self.tuning is None else asdict(self.tuning)
         name = encoder_name or (str(self.encoder) if isinstance(self.encoder, str | Path) else "")
-        stored = StoredClassifier(name, self.max_length, tuning, self.head_selection_, model, self.integer_labels_)
+        stored = StoredClassifier(
+            name,
+            self.max_length,
+            tuning,
+            self.head_selection_,
+            model,
+            self.integer_labels_,
+            self.use_names,
+            self.support_selection_,
+            self.descriptions_,
+        )
         write_classifier(stored, self.encoder_, Path(folder))
 
     @classmethod
@@ -316,12 +381,13 @@ class IntentClassifier:
             from turnwise.assist.intents.tuning import TuningSettings
 
             tuning = TuningSettings(**stored.tuning)
-        settings = asdict(stored.model.settings)
-        classifier = cls(stored.encoder, max_length=stored.max_length, tuning=tuning, **settings)
+        parameters = {"max_length": stored.max_length, "use_names": stored.use_names} | asdict(stored.model.settings)
+        classifier = cls(stored.encoder, tuning=tuning, **parameters)
         classifier.encoder_ = classifier.load_encoder() if encoder is None else encoder
         identity.check(classifier.encoder_, f"the classifier in {folder}", f"turnwise intents fit FILE --out {folder}")
         classifier.model_, classifier.head_selection_ = stored.model, stored.head_selection
         classifier.integer_labels_ = stored.integer_labels
+        classifier.support_selection_, classifier.descriptions_ = stored.support_selection, dict(stored.descriptions)
         return classifier
 
     # ---- helpers

@@ -23,9 +23,18 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save
 
-from turnwise.assist.intents.examples import IntentExamples, IntentPair, check_integers, validate_vectors
-from turnwise.assist.intents.heads import HeadSelection, LogisticHead
-from turnwise.assist.intents.model import Calibration, IntentModel, IntentSettings
+from turnwise.assist.intents.calibration import Calibration
+from turnwise.assist.intents.examples import (
+    IntentExamples,
+    IntentNames,
+    IntentPair,
+    check_integers,
+    validate_vectors,
+)
+from turnwise.assist.intents.heads import LogisticHead
+from turnwise.assist.intents.log_texts import LabelledLog
+from turnwise.assist.intents.model import IntentModel, IntentSettings
+from turnwise.assist.intents.selection import HeadSelection, SupportSelection
 from turnwise.core.errors import IntentError
 from turnwise.core.files import explaining_damage, read_json, replacing, sync_to_disk, write_atomic
 from turnwise.core.model_names import is_packaged
@@ -47,6 +56,9 @@ class StoredClassifier:
     head_selection: HeadSelection | None
     model: IntentModel
     integer_labels: bool  # whether the classifier was fitted on integers
+    use_names: bool
+    support_selection: SupportSelection | None
+    descriptions: Mapping[str, str]
 
 
 def is_classifier(folder: Path) -> bool:
@@ -78,9 +90,16 @@ def write_classifier(stored: StoredClassifier, encoder: SupportsEncode, folder: 
         save_encoder(folder / _ENCODER)
         for path in (folder / _ENCODER).rglob("*"):
             sync_to_disk(path)
-    tensors = {"vectors": model.examples.vectors}
+    tensors: dict[str, npt.NDArray[np.floating[Any]]] = {"vectors": model.examples.vectors}
     if model.logistic is not None:
         tensors |= {"weights": model.logistic.weights, "bias": model.logistic.bias}
+    names = model.examples.names
+    if names is not None:
+        tensors |= {"names": names.vectors}
+    if model.log is not None:
+        # these have no more digits than half precision holds
+        halves = (model.log.vectors.astype(np.float16), model.log.labels.astype(np.float16))
+        tensors |= {"log_vectors": halves[0], "log_labels": halves[1], "log_in_scope": model.log.in_scope}
     tensors = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
     vector_file = folder / _vector_file_name(tensors)
     with replacing(vector_file, durable=True) as part:
@@ -95,6 +114,10 @@ def write_classifier(stored: StoredClassifier, encoder: SupportsEncode, folder: 
         "integer_labels": stored.integer_labels,
         **asdict(model.settings),
         "head_selection": None if stored.head_selection is None else asdict(stored.head_selection),
+        "use_names": stored.use_names,
+        "names": None if names is None else dict(zip(names.intents, names.words, strict=True)),
+        "descriptions": stored.descriptions,
+        "support_selection": None if stored.support_selection is None else asdict(stored.support_selection),
         "vectors": vector_file.name,
         "calibration": asdict(model.calibration),
         "examples": [{"text": text, "intent": intent} for text, intent in model.examples.pairs],
@@ -115,11 +138,18 @@ def load_stored(folder: Path) -> tuple[StoredClassifier, EncoderIdentity]:
         if _vector_file_name(tensors) != description["vectors"]:
             raise ValueError(f"the contents of {description['vectors']} are not those that were written")
         pairs = tuple((example["text"], example["intent"]) for example in description["examples"])
-        examples = IntentExamples(pairs, validate_vectors(tensors["vectors"], len(pairs)))
+        names, log = description["names"], None
+        if names is not None:
+            vectors = validate_vectors(tensors["names"], len(names))
+            names = IntentNames(tuple(names), tuple(names.values()), vectors)
+        examples = IntentExamples(pairs, validate_vectors(tensors["vectors"], len(pairs)), names)
+        if "log_vectors" in tensors:
+            vectors, labels = (tensors[name].astype(np.float32) for name in ("log_vectors", "log_labels"))
+            log = LabelledLog(vectors, labels, tensors["log_in_scope"])
         settings = IntentSettings(**{field.name: description[field.name] for field in fields(IntentSettings)})
         logistic = LogisticHead(tensors["weights"], tensors["bias"]) if "weights" in tensors else None
         # a logistic head is restored, not fitted again
-        model = IntentModel.uncalibrated(examples, replace(settings, head="neighbours") if logistic else settings)
+        model = IntentModel.uncalibrated(examples, replace(settings, head="neighbours") if logistic else settings, log)
         calibration = Calibration.from_json(description["calibration"])
         model = replace(model, settings=settings, logistic=logistic, calibration=calibration)
         max_length, selection = description["max_length"], description.get("head_selection")
@@ -127,9 +157,23 @@ def load_stored(folder: Path) -> tuple[StoredClassifier, EncoderIdentity]:
         encoder, integers = stored_encoder(folder)[0], description["integer_labels"]
         if integers:
             check_integers(pairs)
-        stored = StoredClassifier(encoder, max_length, description["tuning"], selection, model, integers)
+        support = description["support_selection"]
+        stored = StoredClassifier(
+            encoder,
+            max_length,
+            description["tuning"],
+            selection,
+            model,
+            integers,
+            description["use_names"],
+            None if support is None else SupportSelection(**support),
+            description["descriptions"],
+        )
         encoder_id = EncoderId.from_json(description.get("encoder_id"))
-    identity = EncoderIdentity.from_stored([text for text, _ in pairs], examples.vectors, max_length, encoder_id)
+    texts, vectors = [text for text, _ in pairs], examples.vectors
+    if not texts and names is not None:
+        texts, vectors = names.words, names.vectors
+    identity = EncoderIdentity.from_stored(texts, vectors, max_length, encoder_id)
     return stored, identity
 
 
@@ -154,5 +198,5 @@ def _explaining_damage(folder: Path) -> AbstractContextManager[None]:
 
 def _vector_file_name(tensors: Mapping[str, npt.NDArray[np.generic]]) -> str:
     """Return the name of the file with tensors, which has a digest of them."""
-    contents = b"".join(tensors[name].tobytes() for name in ("vectors", "weights", "bias") if name in tensors)
+    contents = b"".join(tensors[name].tobytes() for name in sorted(tensors))
     return f"vectors-{hashlib.sha256(contents).hexdigest()[:16]}.safetensors"

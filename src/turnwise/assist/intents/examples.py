@@ -1,6 +1,7 @@
 """Labelled examples of intents with their vectors, and how they are validated and read from files."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
@@ -13,6 +14,7 @@ from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
 from turnwise.core.text import normalise_text
 from turnwise.core.types import Vectors
+from turnwise.corpus.readers.shared.files import require_columns
 from turnwise.corpus.texts import TEXT_FILE_SUFFIXES, read_rows
 
 Indices = npt.NDArray[np.int64]
@@ -21,33 +23,99 @@ Scores = npt.NDArray[np.float64]
 #: A text and its intent.
 IntentPair = tuple[str, str]
 
+#: Words in names of intents that say nothing about their texts: general ones, single letters and hexadecimal digits.
+_ARBITRARY = re.compile("intents?|class|label|category|cluster|group|topic|type|[a-z]|[a-f]{8,}")
+
 #: Tolerance for the length of a normalised vector.
 _LENGTH_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
+class IntentNames:
+    """What intents are called or described as, sorted by intent; an intent without a meaningful name is left out."""
+
+    intents: tuple[str, ...]
+    words: tuple[str, ...]  # one text per intent
+    vectors: Vectors  # normalised, one row per intent
+
+    @classmethod
+    def sort(cls, intents: Sequence[str], words: Sequence[str], vectors: Vectors) -> "IntentNames":
+        """Return names sorted by intent."""
+        rows = sorted(range(len(intents)), key=lambda row: intents[row])
+        return cls(tuple(intents[row] for row in rows), tuple(words[row] for row in rows), vectors[rows])
+
+    def of(self, intents: Collection[str]) -> "IntentNames":
+        """Return the names of some intents only."""
+        rows = [row for row, intent in enumerate(self.intents) if intent in intents]
+        return IntentNames.sort(
+            [self.intents[row] for row in rows], [self.words[row] for row in rows], self.vectors[rows]
+        )
+
+    def merge(self, others: "IntentNames") -> "IntentNames":
+        """Return these names and others."""
+        vectors = np.concatenate([self.vectors, others.vectors])
+        return IntentNames.sort(self.intents + others.intents, self.words + others.words, vectors)
+
+
+@dataclass(frozen=True, slots=True)
 class IntentExamples:
-    """Distinct examples, sorted by intent and then by insertion order; out-of-scope examples come last."""
+    """Distinct examples, sorted by intent and then by insertion order; out-of-scope examples come last.
+
+    The name of an intent counts as one more example, unless `names` is None; with a name, it needs no other.
+    """
 
     pairs: tuple[IntentPair, ...]
     vectors: Vectors  # normalised, one row per pair
+    names: IntentNames | None = None
     classes: tuple[str, ...] = field(init=False)  # the intents, sorted, without 'out_of_scope'
     labels: Indices = field(init=False)  # for each in-scope example the index of its intent
 
     def __post_init__(self) -> None:
         intents = [intent for _, intent in self.pairs if intent != OUT_OF_SCOPE]
-        classes = tuple(sorted(set(intents)))
+        classes = tuple(sorted({*intents, *(self.names.intents if self.names else ())}))
         object.__setattr__(self, "classes", classes)
-        object.__setattr__(self, "labels", np.searchsorted(np.array(classes), np.array(intents)).astype(np.int64))
+        object.__setattr__(self, "labels", self._indices(intents))
+
+    def _indices(self, intents: Sequence[str]) -> Indices:
+        return np.searchsorted(np.array(self.classes), np.array(intents, str)).astype(np.int64)
 
     @classmethod
-    def from_pairs(cls, pairs: Sequence[IntentPair], vectors: Vectors) -> "IntentExamples":
+    def from_pairs(
+        cls, pairs: Sequence[IntentPair], vectors: Vectors, names: IntentNames | None = None
+    ) -> "IntentExamples":
         """Sort examples and drop duplicates: texts of one intent that differ only in case and surrounding space."""
         first = {example_key(pair): row for row, pair in reversed(list(enumerate(pairs)))}
         rows = sorted(first.values(), key=lambda row: (pairs[row][1] == OUT_OF_SCOPE, pairs[row][1], row))
-        if not rows or pairs[rows[0]][1] == OUT_OF_SCOPE:
+        examples = cls(tuple(pairs[row] for row in rows), np.ascontiguousarray(vectors[rows]), names)
+        if not examples.classes:
             raise IntentError("there is no example of any intent: provide at least one text with its intent")
-        return cls(tuple(pairs[row] for row in rows), np.ascontiguousarray(vectors[rows]))
+        return examples
+
+    @property
+    def support(self) -> tuple[Vectors, Indices]:
+        """What intents are fitted on, sorted by intent: the vectors of examples and names, and the index of each."""
+        order, labels = self._support_order()
+        names = self.vectors[:0] if self.names is None else self.names.vectors
+        return np.concatenate([self.in_scope_vectors, names])[order] if len(names) else self.in_scope_vectors, labels
+
+    @property
+    def support_rows(self) -> Indices:
+        """The row of each in-scope example in the support."""
+        return np.argsort(self._support_order()[0])[: len(self.labels)]
+
+    def _support_order(self) -> tuple[Indices, Indices]:
+        every = np.concatenate([self.labels, self._indices(self.names.intents if self.names else ())])
+        order = np.argsort(every, kind="stable")
+        return order, every[order]
+
+    def without_names(self) -> "IntentExamples":
+        """Return the examples alone."""
+        return IntentExamples(self.pairs, self.vectors)
+
+    def select(self, rows: Iterable[int]) -> "IntentExamples":
+        """Return some of the examples, with all names."""
+        rows = list(rows)
+        return IntentExamples(tuple(self.pairs[row] for row in rows), self.vectors[rows], self.names)
 
     @property
     def in_scope_vectors(self) -> Vectors:
@@ -69,7 +137,7 @@ class IntentExamples:
         removed = {example_key(pair) for pair in pairs}
         rows = [row for row, pair in enumerate(self.pairs) if example_key(pair) not in removed]
         check_any_left(self.pairs[row][1] for row in rows)
-        return IntentExamples(tuple(self.pairs[row] for row in rows), self.vectors[rows])
+        return self.select(rows)
 
 
 def example_key(pair: IntentPair) -> IntentPair:
@@ -81,6 +149,13 @@ def check_any_left(intents: Iterable[str]) -> None:
     """Raise IntentError unless examples of one of these intents are in scope."""
     if all(intent == OUT_OF_SCOPE for intent in intents):
         raise IntentError("no example of any intent would be left: add others first, or fit a new classifier")
+
+
+def describe_intent(intent: str) -> str:
+    """Return the words in the name of an intent, or '' if it says nothing about the intent, such as `intent_17`."""
+    words = re.sub(r"[\W_]+", " ", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", intent)).split()
+    telling = [word for word in words if not (_ARBITRARY.fullmatch(word.lower()) or any(map(str.isdigit, word)))]
+    return " ".join(words).lower() if telling else ""
 
 
 def sort_pairs(pairs: Iterable[IntentPair]) -> list[IntentPair]:
@@ -154,6 +229,29 @@ def read_labelled(
     if not pairs:
         raise IntentError(f"{path} has no text with an intent: nothing to fit on")
     return pairs
+
+
+def read_with_names(path: Path, text: str = "text", intent: str = "intent") -> tuple[list[IntentPair], dict[str, str]]:
+    """Read the examples of intents, which may be missing, and the descriptions of intents that have some.
+
+    A row without a text names an intent; a column 'description' says what an intent is about. A file that has other
+    columns must have one of texts.
+    """
+    if path.is_dir():
+        return read_labelled(path, text, intent), {}
+    pairs: list[IntentPair] = []
+    descriptions: dict[str, str] = {}
+    for row in read_rows(path, (intent,), hint="name the columns with --text and --intent"):
+        if text not in row.values and set(row.values) - {intent, "description"}:
+            require_columns(path, (text,), list(row.values), "name the columns with --text and --intent")
+        name, example, words = (row.optional_text(column).strip() for column in (intent, text, "description"))
+        if name and example:
+            pairs.append((example, name))
+        if name not in ("", OUT_OF_SCOPE) and (words or not example):
+            descriptions[name] = words or descriptions.get(name, "")
+    if not pairs and not descriptions:
+        raise IntentError(f"{path} has no intent: nothing to fit on")
+    return pairs, descriptions
 
 
 def read_texts(path: Path, text: str = "text") -> list[str]:

@@ -1,4 +1,4 @@
-"""How a classifier ranks intents: by similarity to their examples, or by a logistic regression; and which it chooses.
+"""How a classifier ranks intents: by similarity to their examples or prototypes, or by a logistic regression.
 
 How similar a text is to an intent has to be comparable whether the intent has two examples or a thousand. A text q is
 compared with the examples v of an intent by 2 q·v - d(v), where d(v), the density of v, is the mean cosine of v with
@@ -10,12 +10,8 @@ with few examples would seem too far away.
 
 A density d(v) is estimated from few cosines. So the mean density of all examples is added as one more; it is the only
 estimate for an intent with a single example.
-
-The heads differ only in how they rank intents: abstention is by similarity with either. So the head is chosen by the
-accuracy of the first intent, in cross-validation on the examples: both heads predict the same left-out examples.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -24,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.intents.examples import Indices, IntentExamples, Scores
-from turnwise.assist.intents.numerics import fit_logistic
+from turnwise.assist.intents.log_texts import LabelledLog, unit_rows
+from turnwise.assist.intents.numerics import fit_logistic, fit_soft_logistic
 from turnwise.core.errors import IntentError
 from turnwise.core.types import Vectors
 
@@ -32,7 +29,7 @@ Flags = npt.NDArray[np.bool_]
 
 HeadName = Literal["prototypes", "neighbours", "logistic"]
 
-#: A head, or 'auto': it is chosen by cross-validation when a classifier is fitted.
+#: A head, or 'auto': `selection` chooses one when a classifier is fitted.
 HeadChoice = Literal["auto", "prototypes", "neighbours", "logistic"]
 
 #: Folds of cross-validation, where leaving out single examples would take too long.
@@ -40,6 +37,9 @@ FOLDS = 5
 
 #: Inverse regularisation of the logistic head; best of 1, 10 and 100 with five examples per intent of CLINC150.
 _INVERSE_REGULARISATION = 10.0
+
+#: The weight of all texts of a log in proportion to that of examples and names; one text weighs 1 at most.
+_LOG_SHARE = 3.0
 
 #: Cosines that are held in memory at once.
 _BLOCK = 2**23
@@ -49,16 +49,6 @@ _COSINE_TOLERANCE = 1e-6
 
 #: The density that is assumed where no intent has two examples.
 _DEFAULT_DENSITY = 0.5
-
-
-#: The heads that are compared; the second is chosen unless the first is clearly better.
-COMPARED_HEADS: tuple[HeadName, HeadName] = ("neighbours", "logistic")
-
-#: With fewer examples per intent on average, cross-validation says little, and `neighbours` is used.
-MIN_EXAMPLES_PER_INTENT = 3
-
-#: Folds are evaluated until this many examples have been predicted.
-_ENOUGH_PREDICTIONS = 2_000
 
 
 # ---- similarity
@@ -132,6 +122,50 @@ class SimilarityScorer:
         return _mean_of_highest(-np.partition(-terms, others - 1, axis=1)[:, :others], self.k)
 
 
+@dataclass(frozen=True, slots=True)
+class PrototypeScorer:
+    """Scores texts by the cosine to one prototype per intent, which is made of examples, a name and a log.
+
+    The prototype is halfway between the direction of the examples and that of the log's texts.
+    """
+
+    vectors: Vectors  # of examples and names, sorted by intent
+    labels: Indices  # the intent of each
+    log: Vectors  # the direction of each intent in the log; 0 where it is unknown (intents, dimensions)
+
+    @classmethod
+    def fit(cls, vectors: Vectors, labels: Indices, log: LabelledLog) -> "PrototypeScorer":
+        """Take the directions of intents from a labelled log."""
+        return cls(vectors, labels, unit_rows(log.sums))
+
+    def score(self, queries: Vectors) -> Scores:
+        """Return the similarity of normalised vectors to each intent (queries, intents)."""
+        return (queries @ unit_rows(unit_rows(self._sums()) + self.log).T).astype(np.float64)
+
+    def score_left_out(self, rows: Indices) -> Scores:
+        """Return the similarity of rows to each intent as if each were not there itself (rows, intents)."""
+        own, left_out = self.labels[rows], self.vectors[rows]
+        without = unit_rows(unit_rows(self._sums()[own] - left_out) + self.log[own])
+        return self._with_own(left_out, own, without)
+
+    def score_log(self, log: LabelledLog) -> Scores:
+        """Return the similarity of a log's texts to each intent as if each were not in the log (texts, intents)."""
+        own = log.labels.argmax(1)
+        shares = np.take_along_axis(log.labels, own[:, None], 1) * log.in_scope[:, None]
+        without = unit_rows(unit_rows(self._sums())[own] + unit_rows(log.sums[own] - shares * log.vectors))
+        return self._with_own(log.vectors, own, without)
+
+    def _sums(self) -> Vectors:
+        one_hot = np.eye(len(self.log), dtype=np.float32)[self.labels]
+        return np.asarray(one_hot.T @ self.vectors)
+
+    def _with_own(self, queries: Vectors, own: Indices, prototypes: Vectors) -> Scores:
+        """Return scores with other prototypes for the own intent of each query."""
+        scores = self.score(queries)
+        scores[np.arange(len(queries)), own] = (queries * prototypes).sum(1)
+        return scores
+
+
 def _neighbour_statistics(members: Vectors, k: int | None) -> tuple[Scores, Indices, Scores, Scores]:
     """Return neighbour sums, neighbour counts, lowest and following cosines of an intent's examples."""
     others = len(members) - 1
@@ -173,6 +207,22 @@ class LogisticHead:
         weights, bias = fit_logistic(vectors, labels, _INVERSE_REGULARISATION)
         return cls(weights.astype(np.float32), bias.astype(np.float32))
 
+    @classmethod
+    def fit_with_log(
+        cls, vectors: Vectors, labels: Indices, log: LabelledLog, start: "LogisticHead | None" = None
+    ) -> "LogisticHead":
+        """Fit on examples, names and the texts of a log; `start` is fitted on nearly the same."""
+        one_hot = np.eye(log.labels.shape[1], dtype=np.float32)[labels]
+        share = min(1.0, _LOG_SHARE * len(vectors) / float(log.in_scope.sum()))
+        weights, bias = fit_soft_logistic(
+            np.concatenate([vectors, log.vectors]),
+            np.concatenate([one_hot, log.labels]),
+            np.concatenate([np.ones(len(vectors), np.float32), share * log.in_scope]),
+            _INVERSE_REGULARISATION,
+            None if start is None else np.column_stack([start.weights, start.bias]).astype(np.float64),
+        )
+        return cls(weights.astype(np.float32), bias.astype(np.float32))
+
     def logits(self, queries: Vectors) -> Scores:
         """Return the logit of each intent (queries, intents)."""
         return (queries @ self.weights.T + self.bias).astype(np.float64)
@@ -195,63 +245,11 @@ def assign_folds(labels: Indices, folds: int, seed: int) -> Indices:
     return fold_of
 
 
-def cross_validated_logits(vectors: Vectors, labels: Indices, fold_of: Indices) -> Scores:
+def cross_validated_logits(examples: IntentExamples, fold_of: Indices) -> Scores:
     """Return the logits of examples by regressions on the other folds; NaN where the fold is -1."""
-    logits = np.full((len(vectors), int(labels.max()) + 1), np.nan)
+    logits = np.full((len(examples.labels), len(examples.classes)), np.nan)
     for fold in np.unique(fold_of[fold_of >= 0]):
         left_out = fold_of == fold
-        logits[left_out] = LogisticHead.fit(vectors[~left_out], labels[~left_out]).logits(vectors[left_out])
+        seen = examples.select(np.flatnonzero(~left_out)).support
+        logits[left_out] = LogisticHead.fit(*seen).logits(examples.in_scope_vectors[left_out])
     return logits
-
-
-# ---- choosing a head
-
-
-@dataclass(frozen=True, slots=True)
-class HeadSelection:
-    """Which head was chosen, and why."""
-
-    head: HeadName
-    reason: str  # in one sentence
-    accuracy: Mapping[str, float]  # of each head in cross-validation; empty if there was none
-    evaluated: int  # the number of examples that were predicted
-
-
-def select_head(examples: IntentExamples, neighbours: int, seed: int) -> HeadSelection:
-    """Choose the head for examples; equal examples and seeds give the same choice."""
-    default = selection_without_evaluation(examples)
-    if default is not None:
-        return default
-    correct: dict[str, list[Flags]] = {head: [] for head in COMPARED_HEADS}
-    vectors, labels, fold_of = examples.in_scope_vectors, examples.labels, assign_folds(examples.labels, FOLDS, seed)
-    for fold in range(FOLDS):
-        left_out = fold_of == fold
-        if left_out.any() and sum(map(len, correct["logistic"])) < _ENOUGH_PREDICTIONS:
-            seen, truth = (vectors[~left_out], labels[~left_out]), labels[left_out]
-            by_similarity = SimilarityScorer.fit(*seen, neighbours).score(vectors[left_out])
-            correct["neighbours"].append(by_similarity.argmax(1) == truth)
-            correct["logistic"].append(LogisticHead.fit(*seen).logits(vectors[left_out]).argmax(1) == truth)
-    return choose_head({head: np.concatenate(parts) for head, parts in correct.items()})
-
-
-def selection_without_evaluation(examples: IntentExamples) -> HeadSelection | None:
-    """Return the default head if there are too few examples for cross-validation; None if there are enough."""
-    intents, count = len(examples.classes), len(examples.labels)
-    if intents < 2:
-        reason = "there is one intent"
-    elif count < MIN_EXAMPLES_PER_INTENT * intents:
-        reason = f"there are fewer than {MIN_EXAMPLES_PER_INTENT} examples per intent on average"
-    else:
-        return None
-    return HeadSelection("neighbours", f"the default, because {reason}", {}, 0)
-
-
-def choose_head(correct: Mapping[str, Flags]) -> HeadSelection:
-    """Choose between `COMPARED_HEADS`, given which examples each predicts correctly."""
-    first, second = (correct[head] for head in COMPARED_HEADS)
-    # the standard deviation of a paired difference of counts is the root of the number of examples that differ
-    margin = float(np.sqrt((first != second).sum()))
-    head = COMPARED_HEADS[0] if first.sum() - second.sum() > margin else COMPARED_HEADS[1]
-    accuracy = {name: float(flags.mean()) for name, flags in correct.items()}
-    scores = ", ".join(f"{name} {value:.1%}" for name, value in accuracy.items())
-    return HeadSelection(head, f"chosen by cross-validation on {len(first):,} examples: {scores}", accuracy, len(first))

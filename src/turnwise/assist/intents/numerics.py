@@ -6,11 +6,13 @@ Tests compare each routine with that of SciPy or scikit-learn.
 import math
 from collections import deque
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+Float = TypeVar("Float", bound=np.floating[Any])
 
 #: Steps whose curvature L-BFGS remembers.
 _MEMORY = 10
@@ -19,15 +21,17 @@ _MEMORY = 10
 _SUFFICIENT, _SHORTEN = 1e-4, 0.5
 
 
-def log_softmax(logits: Array) -> Array:
+def log_softmax(logits: npt.NDArray[Float]) -> npt.NDArray[Float]:
     """Return the logarithms of `softmax`."""
     shifted = logits - logits.max(1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(1, keepdims=True)))
+    logs: npt.NDArray[Float] = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    return logs
 
 
-def softmax(logits: Array) -> Array:
+def softmax(logits: npt.NDArray[Float]) -> npt.NDArray[Float]:
     """Return probabilities (rows, classes), which add up to 1 in each row."""
-    return np.exp(log_softmax(logits))
+    probabilities: npt.NDArray[Float] = np.exp(log_softmax(logits))
+    return probabilities
 
 
 def minimise_scalar(function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-5) -> float:
@@ -82,20 +86,56 @@ def fit_logistic(
     inverse regularisation, until no derivative exceeds the tolerance. Labels are 0 to their maximum.
     """
     rows, classes = len(vectors), int(labels.max()) + 1
-    data = np.hstack([vectors, np.ones((rows, 1))]).astype(np.float64)  # the last column is for the intercepts
     row_weights = np.full(rows, 1 / rows) if weights is None else weights / rows
-    truth = np.eye(classes)[labels]
-    penalty = np.append(np.full(data.shape[1] - 1, 1 / (inverse_regularisation * rows)), 0)
+    data = np.hstack([vectors, np.ones((rows, 1))]).astype(np.float64)  # the last column is for the intercepts
+    start, strength = np.zeros((classes, data.shape[1])), 1 / (inverse_regularisation * rows)
+    fitted = _fit_coefficients(data, np.eye(classes)[labels], row_weights, strength, start, tolerance, max_iterations)
+    return fitted[:, :-1], fitted[:, -1]
+
+
+def fit_soft_logistic(
+    vectors: npt.NDArray[np.float32],
+    labels: npt.NDArray[np.float32],
+    weights: npt.NDArray[np.float32],
+    inverse_regularisation: float,
+    start: Array | None = None,
+    *,
+    tolerance: float = 2e-5,
+    max_iterations: int = 100,
+) -> tuple[Array, Array]:
+    """Fit a logistic regression to the probability of each class (rows, classes), in single precision.
+
+    The loss is that of `fit_logistic` with the sum of the weights as the number of rows. `start` holds coefficients and
+    intercepts (classes, size + 1) of a similar regression.
+    """
+    data = np.hstack([vectors, np.ones((len(vectors), 1), np.float32)])
+    total = float(weights.sum())
+    start = np.zeros((labels.shape[1], data.shape[1])) if start is None else start
+    strength = 1 / (inverse_regularisation * total)
+    fitted = _fit_coefficients(data, labels, weights / total, strength, start, tolerance, max_iterations)
+    return fitted[:, :-1], fitted[:, -1]
+
+
+def _fit_coefficients(
+    data: npt.NDArray[np.floating],
+    truth: npt.NDArray[np.floating],
+    row_weights: npt.NDArray[np.floating],
+    strength: float,
+    start: Array,
+    tolerance: float,
+    max_iterations: int,
+) -> Array:
+    """Return coefficients with intercepts (classes, size + 1) for weighted rows with soft labels."""
+    penalty = np.append(np.full(data.shape[1] - 1, strength), 0)
 
     def loss(flat: Array) -> tuple[float, Array]:
-        coefficients = flat.reshape(classes, -1)
-        logs = log_softmax(data @ coefficients.T)
+        coefficients = flat.reshape(start.shape)
+        logs = log_softmax(data @ coefficients.T.astype(data.dtype))
         value = -float((logs * truth).sum(1) @ row_weights) + float((penalty * coefficients**2).sum()) / 2
         errors = (np.exp(logs) - truth) * row_weights[:, None]
         return value, (errors.T @ data + penalty * coefficients).ravel()
 
-    fitted = _minimise(loss, np.zeros(classes * data.shape[1]), tolerance, max_iterations).reshape(classes, -1)
-    return fitted[:, :-1], fitted[:, -1]
+    return _minimise(loss, start.ravel(), tolerance, max_iterations).reshape(start.shape)
 
 
 def _minimise(

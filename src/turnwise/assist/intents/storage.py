@@ -246,9 +246,11 @@ def refit_classifier(project: Project) -> bool:
     earlier = read_classifier(folder)
     added = set(map(example_key, read_added(folder)))  # which it will take over
     pairs = [pair for pair in earlier.model_.examples.pairs if example_key(pair) not in added]
-    texts, intents = zip(*pairs, strict=True)
+    texts, intents = [text for text, _ in pairs], [intent for _, intent in pairs]
     classifier = IntentClassifier(**earlier.get_params() | {"encoder": project.model})
-    add_classifier(project, classifier.fit(texts, intents))
+    selection = earlier.support_selection_
+    log = project.part("store") if selection is not None and selection.log_size else None
+    add_classifier(project, classifier.fit(texts, intents, log=log, descriptions=earlier.descriptions_))
     return True
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.intents import findings
+from turnwise.assist.intents.calibration import Reliability, compute_reliability
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import Indices, IntentExamples, Scores, validate_pairs
 from turnwise.assist.intents.heads import assign_folds
-from turnwise.assist.intents.model import Reliability, compute_reliability
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError, MissingPackageError
 from turnwise.core.files import write_atomic

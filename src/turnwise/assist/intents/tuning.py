@@ -21,8 +21,15 @@ import torch
 from torch import nn
 
 from turnwise.assist.intents import heads
+from turnwise.assist.intents.calibration import CalibrationData
 from turnwise.assist.intents.examples import IntentExamples, IntentPair, validate_pairs, validate_vectors
-from turnwise.assist.intents.model import CalibrationData, IntentModel, IntentSettings
+from turnwise.assist.intents.model import IntentModel, IntentSettings
+from turnwise.assist.intents.selection import (
+    COMPARED_HEADS,
+    HeadSelection,
+    choose_head,
+    selection_without_evaluation,
+)
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
 from turnwise.core.progress import Progress, silent
@@ -119,7 +126,7 @@ def fit_with_tuning(
     tuning: TuningSettings,
     max_length: int,
     progress: Progress,
-) -> tuple[TrainableEncoder, IntentModel, heads.HeadSelection | None]:
+) -> tuple[TrainableEncoder, IntentModel, HeadSelection | None]:
     """Return a tuned encoder, the model fitted on its vectors, and how the head 'auto' was decided."""
     if not isinstance(encoder, TrainableEncoder):
         raise IntentError(
@@ -138,10 +145,10 @@ def fit_with_tuning(
 
     tuned, tuned_examples = tune_on(np.ones(len(examples.labels), np.bool_))
     fold_of = heads.assign_folds(examples.labels, heads.FOLDS, settings.seed)
-    selection = heads.selection_without_evaluation(examples) if settings.head == "auto" else None
+    selection = selection_without_evaluation(examples) if settings.head == "auto" else None
     if selection is not None:
         settings = replace(settings, head=selection.head)
-    compared = heads.COMPARED_HEADS if settings.head == "auto" else (settings.head,)
+    compared = COMPARED_HEADS if settings.head == "auto" else (settings.head,)
     candidates = {head: replace(settings, head=head) for head in compared}
     parts: dict[str, list[CalibrationData]] = {head: [] for head in candidates}
     for fold in np.unique(fold_of[fold_of >= 0]):
@@ -161,7 +168,7 @@ def fit_with_tuning(
     if not joined:  # raises an error unless the classifier never abstains
         return tuned, IntentModel.fit(tuned_examples, settings), selection
     if settings.head == "auto":
-        selection = heads.choose_head({head: data.logits.argmax(1) == data.labels for head, data in joined.items()})
+        selection = choose_head({head: data.logits.argmax(1) == data.labels for head, data in joined.items()})
         settings = candidates[selection.head]
     model = IntentModel.uncalibrated(tuned_examples, settings)
     return tuned, model.calibrated(joined[settings.head], held_out=True), selection

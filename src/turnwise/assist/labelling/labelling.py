@@ -280,9 +280,10 @@ class Labelling:
     def fit(self, encoder: Any = None, **settings: Any) -> IntentClassifier:
         """Fit an intent classifier on the labelled utterances; those labelled 'out_of_scope' are out-of-scope examples.
 
-        Arguments are those of `IntentClassifier`. If the encoder is the one of the map (also None), its vectors are
-        reused and nothing is encoded. Raise MapError if no utterance is labelled with an intent, or the encoder
-        is unknown; IntentError if there are too few labels to fit on.
+        The names of the labels, and the other utterances as the log, are used as well. Arguments are those of
+        `IntentClassifier`. If the encoder is the one of the map (also None), its vectors are reused and nothing but
+        names is encoded. Raise MapError if no utterance is labelled with an intent, or the encoder is unknown;
+        IntentError if there are too few labels to fit on.
         """
         labels = self.labels()
         rows = [row for row, label in enumerate(labels) if label is not None]
@@ -294,11 +295,14 @@ class Labelling:
         texts, intents = [self.map.utterances[row].text for row in rows], [str(labels[row]) for row in rows]
         if settings.get("tuning") is None and settings.get("max_length") is None and self._is_encoder(encoder):
             classifier = IntentClassifier(encoder, **settings | {"max_length": _UNLIMITED_LENGTH})
-            classifier.fit(texts, intents, vectors=self.map.vectors[rows])
+            others = np.delete(self.map.vectors, rows, axis=0)
+            classifier.fit(texts, intents, vectors=self.map.vectors[rows], log=others if len(others) else None)
             # a model that was trained again has the name of the map's encoder, but other vectors
             if self.map.encoder is None or self._is_encoder(classifier.encoder_):
                 return classifier
-        return IntentClassifier(encoder, **settings).fit(texts, intents)
+        log = [each.text for each, label in zip(self.map.utterances, labels, strict=True) if label is None]
+        use_log = bool(log) and settings.get("tuning") is None
+        return IntentClassifier(encoder, **settings).fit(texts, intents, log=log if use_log else None)
 
     def _is_encoder(self, encoder: Any) -> bool:
         """Return whether an encoder is the one that the map was made with."""

@@ -1,0 +1,182 @@
+"""Intents with almost no labels: accuracy and rejection by examples, names of intents, and logs of four kinds.
+
+python benchmarks/intents_from_names.py DATA OUT [--split test] [--seeds 3]      writes OUT/SPLIT.json
+python benchmarks/intents_from_names.py DATA OUT --report [--split test]         prints its tables
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import print as show
+
+from turnwise import Encoder, IntentClassifier
+from turnwise.core.dialogue import OUT_OF_SCOPE
+from turnwise.core.types import Vectors
+from turnwise.evaluation.datasets.intents import IntentData, load_intents
+
+SETS = ("clinc150", "banking77", "hwu64", "snips", "atis", "massive")
+SHOTS = (0, 1, 2, 5, 10)
+
+#: Sets whose training texts stand for the other half of a log: they share no domain with the first.
+FOREIGN = {
+    "clinc150": ("banking77", "atis"),
+    "banking77": ("clinc150", "hwu64", "snips", "atis"),
+    "hwu64": ("banking77", "atis"),
+    "snips": ("banking77", "atis"),
+    "massive": ("banking77", "atis"),
+    "atis": ("banking77", "clinc150"),
+}
+
+
+class CachedEncoder:
+    """Encodes each text once."""
+
+    def __init__(self, encoder: Encoder):
+        self._encoder = encoder
+        self._known: dict[str, Vectors] = {}
+
+    def encode(self, texts: list[str], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
+        new = sorted({text for text in texts if text not in self._known})
+        if new:
+            self._known.update(zip(new, self._encoder.encode(new, normalise=True, max_length=max_length), strict=True))
+        return np.array([self._known[text] for text in texts], np.float32)
+
+
+def split_data(data: IntentData, split: str) -> tuple[list[Any], list[Any], list[str]]:
+    """Return training utterances, those to evaluate on, and out-of-scope texts of the split."""
+    train, test = list(data.train), list(data.test if split == "test" else data.valid)
+    if not test:  # BANKING77 has no validation split: a fifth of the training split is held out
+        order = np.random.default_rng(5).permutation(len(train))
+        test, train = [train[row] for row in order[: len(train) // 5]], [train[row] for row in order[len(train) // 5 :]]
+    known = {each.intent for each in train}
+    outside = data.out_of_scope.test if split == "test" else data.out_of_scope.valid + data.out_of_scope.train
+    return train, [each for each in test if each.intent in known], list(outside)
+
+
+def sample_examples(intents: list[str], shots: int, seed: int) -> list[int]:
+    """Return rows of `shots` examples of each intent."""
+    random, names = np.random.default_rng(seed), np.array(intents)
+    return [
+        int(row) for name in sorted(set(intents)) for row in random.permutation(np.flatnonzero(names == name))[:shots]
+    ]
+
+
+def make_log(kind: str, texts: list[str], intents: list[str], foreign: list[str], seed: int) -> list[str]:
+    """Return a log of a kind, made of training texts without their labels."""
+    random = np.random.default_rng(seed + 100)
+    if kind == "500":
+        return [texts[row] for row in random.permutation(len(texts))[:500]]
+    if kind == "long-tailed":  # the frequency of an intent is inverse to its rank
+        names, counts = np.unique(intents, return_counts=True)
+        ranks, most = 1 + random.permutation(len(names)), 4 * np.median(counts)
+        sizes = [int(min(count, max(1, most / rank))) for count, rank in zip(counts, ranks, strict=True)]
+        members = [random.permutation(np.flatnonzero(np.array(intents) == name)) for name in names]
+        rows = np.concatenate([own[:size] for own, size in zip(members, sizes, strict=True)])
+        return [texts[row] for row in rows]
+    if kind == "half foreign":
+        size = min(len(texts), len(foreign))
+        return [each[row] for each in (texts, foreign) for row in random.permutation(len(each))[:size]]
+    return texts
+
+
+def evaluate(classifier: IntentClassifier, test: list[Any], outside: list[str]) -> dict[str, float]:
+    """Return the accuracy without abstention, false rejection, out-of-scope recall and AUROC, in percent."""
+    texts, truth = [each.text for each in test], np.array([each.intent for each in test])
+    probabilities = classifier.predict_proba(texts)
+    correct = classifier.classes_[probabilities.argmax(1)] == truth
+    values = {
+        "accuracy": correct.mean(),
+        "false rejection": (classifier.predict(texts) == OUT_OF_SCOPE).mean(),
+        "calibration error": abs(probabilities.max(1).mean() - correct.mean()),
+    }
+    if outside:
+        from sklearn.metrics import roc_auc_score
+
+        inside, others = ([each.score for each in classifier.decide(part, neighbours=0)] for part in (texts, outside))
+        labels = np.repeat([1, 0], [len(inside), len(others)])
+        values["AUROC"] = roc_auc_score(labels, [*inside, *others])
+        values["out-of-scope recall"] = (classifier.predict(outside) == OUT_OF_SCOPE).mean()
+    return {name: 100 * float(value) for name, value in values.items()}
+
+
+def run(data_folder: Path, out: Path, split: str, seeds: int, sets: list[str]) -> None:
+    """Evaluate every combination and append it to the result file."""
+    encoder = CachedEncoder(Encoder.load("turnwise-small"))
+    path = out / f"{split}.jsonl"
+    done = {tuple(json.loads(line)["key"]) for line in path.read_text().splitlines()} if path.exists() else set()
+    loaded = {name: load_intents(name, data_folder) for name in SETS}
+    for name in sets:
+        train, test, outside = split_data(loaded[name], split)
+        texts, intents = [each.text for each in train], [each.intent for each in train]
+        foreign = [each.text for other in FOREIGN[name] for each in loaded[other].train]
+        descriptions = dict.fromkeys(sorted(set(intents)), "")
+        for shots in SHOTS:
+            for seed in range(seeds):
+                chosen = sample_examples(intents, shots, seed)
+                examples = [texts[row] for row in chosen], [intents[row] for row in chosen]
+                for method in ("prototypes", "today", "names", "full", "500", "long-tailed", "half foreign"):
+                    key = (name, shots, seed, method)
+                    if key in done or (shots == 0 and method in ("prototypes", "today")):
+                        continue
+                    log = None
+                    if method not in ("prototypes", "today", "names"):
+                        log = make_log(method, texts, intents, foreign, seed)
+                    uses_names = method not in ("prototypes", "today")
+                    rate = None if (log is None and shots == 0) or (not uses_names and shots == 1) else 0.05
+                    classifier = IntentClassifier(
+                        encoder,
+                        head="prototypes" if method == "prototypes" else "auto",
+                        use_names=uses_names,
+                        false_rejection=rate,
+                        seed=seed,
+                    )
+                    classifier.fit(*examples, log=log, descriptions=descriptions if uses_names else None)
+                    row = {"key": key, **evaluate(classifier, test, outside)}
+                    with path.open("a") as file:
+                        file.write(json.dumps(row) + "\n")
+        show(name, flush=True)
+
+
+def report(path: Path) -> None:
+    """Print a table of means over seeds for every measure."""
+    values: dict[Any, list[float]] = defaultdict(list)
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        name, shots, _, method = row.pop("key")
+        for measure, value in row.items():
+            values[measure, method, name, shots].append(value)
+            if name in SETS[:4]:
+                values[measure, method, "mean of four", shots].append(value)
+    for measure in ("accuracy", "false rejection", "AUROC", "out-of-scope recall", "calibration error"):
+        for name in ("mean of four", *SETS):
+            cells = {key: np.mean(each) for key, each in values.items() if key[0] == measure and key[2] == name}
+            if cells:
+                show(f"\n{measure}, {name}\n\n| | {' | '.join(map(str, SHOTS))} |\n|---|{'--:|' * len(SHOTS)}")
+            for method in dict.fromkeys(key[1] for key in cells):
+                each = [cells.get((measure, method, name, shots)) for shots in SHOTS]
+                show(f"| {method} | {' | '.join('–' if value is None else f'{value:.1f}' for value in each)} |")
+
+
+def main() -> None:
+    """Run or report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--split", choices=("valid", "test"), default="test")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sets", nargs="*", default=list(SETS))
+    parser.add_argument("--report", action="store_true")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.report:
+        report(arguments.out / f"{arguments.split}.jsonl")
+    else:
+        run(arguments.data, arguments.out, arguments.split, arguments.seeds, arguments.sets)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""What a classifier is fitted on, and with which head, chosen by evidence where there are enough examples.
+
+The heads differ only in how they rank intents: abstention is by similarity with either. So the head is chosen by the
+accuracy of the first intent, in cross-validation on the examples: both heads predict the same left-out examples. Names
+of intents and a log are used unless left-out examples are predicted clearly better without them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnwise.assist.intents.examples import Indices, IntentExamples, Scores
+from turnwise.assist.intents.heads import FOLDS, Flags, HeadName, LogisticHead, SimilarityScorer, assign_folds
+from turnwise.assist.intents.log_texts import LabelledLog
+from turnwise.core.types import Vectors
+
+#: The heads that are compared; the second is chosen unless the first is clearly better.
+COMPARED_HEADS: tuple[HeadName, HeadName] = ("neighbours", "logistic")
+
+#: With fewer examples per intent on average, cross-validation says little, and defaults are used.
+MIN_EXAMPLES_PER_INTENT = 3
+
+#: Folds are evaluated until this many examples have been predicted.
+_ENOUGH_PREDICTIONS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSelection:
+    """Which head was chosen, and why."""
+
+    head: HeadName
+    reason: str  # in one sentence
+    accuracy: Mapping[str, float]  # of each head in cross-validation; empty if there was none
+    evaluated: int  # the number of examples that were predicted
+
+
+def select_head(examples: IntentExamples, neighbours: int, seed: int, *, has_log: bool = False) -> HeadSelection:
+    """Choose the head for examples; equal examples and seeds give the same choice."""
+    if has_log and len(examples.classes) > 1:
+        return HeadSelection("logistic", "the head that learns from a log", {}, 0)
+    default = selection_without_evaluation(examples)
+    if default is not None:
+        return default
+    correct: dict[str, list[Flags]] = {head: [] for head in COMPARED_HEADS}
+    fold_of = assign_folds(examples.labels, FOLDS, seed)
+    for fold in range(FOLDS):
+        left_out = fold_of == fold
+        if left_out.any() and sum(map(len, correct["logistic"])) < _ENOUGH_PREDICTIONS:
+            vectors, truth = examples.in_scope_vectors[left_out], examples.labels[left_out]
+            seen = examples.select(np.flatnonzero(~left_out)).support
+            by_similarity = SimilarityScorer.fit(*seen, neighbours).score(vectors)
+            correct["neighbours"].append(by_similarity.argmax(1) == truth)
+            correct["logistic"].append(LogisticHead.fit(*seen).logits(vectors).argmax(1) == truth)
+    return choose_head({head: np.concatenate(parts) for head, parts in correct.items()})
+
+
+def selection_without_evaluation(examples: IntentExamples) -> HeadSelection | None:
+    """Return the default head if there are too few examples for cross-validation; None if there are enough."""
+    intents, count = len(examples.classes), len(examples.labels)
+    if intents < 2:
+        reason = "there is one intent"
+    elif count < MIN_EXAMPLES_PER_INTENT * intents:
+        reason = f"there are fewer than {MIN_EXAMPLES_PER_INTENT} examples per intent on average"
+    else:
+        return None
+    return HeadSelection("neighbours", f"the default, because {reason}", {}, 0)
+
+
+def choose_head(correct: Mapping[str, Flags]) -> HeadSelection:
+    """Choose between `COMPARED_HEADS`, given which examples each predicts correctly."""
+    first, second = (correct[head] for head in COMPARED_HEADS)
+    # the standard deviation of a paired difference of counts is the root of the number of examples that differ
+    margin = float(np.sqrt((first != second).sum()))
+    head = COMPARED_HEADS[0] if first.sum() - second.sum() > margin else COMPARED_HEADS[1]
+    accuracy = {name: float(flags.mean()) for name, flags in correct.items()}
+    scores = ", ".join(f"{name} {value:.1%}" for name, value in accuracy.items())
+    return HeadSelection(head, f"chosen by cross-validation on {len(first):,} examples: {scores}", accuracy, len(first))
+
+
+# ---- choosing what to fit on
+
+
+@dataclass(frozen=True, slots=True)
+class SupportSelection:
+    """Whether a classifier uses the names of intents and a log beside its examples, and why."""
+
+    names: int  # the number of names in use
+    log_texts: int  # the number of texts of the log in use
+    log_size: int  # the number of texts in the whole log
+    reason: str  # in one sentence
+    accuracy: Mapping[str, float]  # with 'examples', also 'names', also the 'log', on left-out examples; or empty
+    evaluated: int  # the number of examples that were predicted
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """What a classifier is fitted on."""
+
+    examples: IntentExamples
+    log: LabelledLog | None
+    selection: SupportSelection | None  # None without names and a log
+    left_out: tuple[Indices, Scores] | None  # rows of in-scope examples, and their logits by the log without them
+
+
+def select_support(examples: IntentExamples, log: Vectors | None, log_size: int, seed: int) -> Support:
+    """Choose whether to use names and a log, given the vectors of the log's texts."""
+    if examples.names is None and log is None:
+        return Support(examples, None, None, None)
+    left_out = None
+    correct: dict[str, Flags] = {}
+    if selection_without_evaluation(examples) is None:
+        rows = np.flatnonzero(assign_folds(examples.labels, FOLDS, seed) == 0)
+        logits = _left_out_logits(examples, log, rows)
+        correct = {name: each.argmax(1) == examples.labels[rows] for name, each in logits.items()}
+        if _is_clearly_better(correct, "examples", "names"):
+            examples = examples.without_names()
+        if log is not None and any(_is_clearly_better(correct, name, "log") for name in correct):
+            log = None
+        left_out = (rows, logits["log"]) if log is not None else None
+    labelled = None if log is None else LabelledLog.label(log, examples)
+    accuracy = {name: float(flags.mean()) for name, flags in correct.items()}
+    names = 0 if examples.names is None else len(examples.names.intents)
+    texts, evaluated = 0 if log is None else len(log), len(next(iter(correct.values()), ()))
+    reason = "not compared, because there are too few examples"
+    if accuracy:
+        scores = ", ".join(f"{_DESCRIPTIONS[name]} {value:.1%}" for name, value in accuracy.items())
+        reason = f"compared on {evaluated:,} left-out examples: {scores}"
+    return Support(examples, labelled, SupportSelection(names, texts, log_size, reason, accuracy, evaluated), left_out)
+
+
+#: How a reason calls what was compared.
+_DESCRIPTIONS = {"examples": "examples alone", "names": "with names", "log": "with the log"}
+
+
+def _left_out_logits(examples: IntentExamples, log: Vectors | None, rows: Indices) -> dict[str, Scores]:
+    """Return the logits of some examples by regressions on the others, their names, and the log."""
+    seen = examples.select(np.delete(np.arange(len(examples.labels)), rows))
+    vectors = examples.in_scope_vectors[rows]
+    logits = {}
+    if set(seen.without_names().classes) == set(seen.classes):
+        logits["examples"] = LogisticHead.fit(*seen.without_names().support).logits(vectors)
+    if examples.names is not None:
+        logits["names"] = LogisticHead.fit(*seen.support).logits(vectors)
+    if log is not None:
+        logits["log"] = LogisticHead.fit_with_log(*seen.support, LabelledLog.label(log, seen)).logits(vectors)
+    return logits
+
+
+def _is_clearly_better(correct: Mapping[str, Flags], first: str, second: str) -> bool:
+    """Return whether the first predicts more examples correctly than the second, by more than a standard deviation."""
+    if first not in correct or second not in correct:
+        return False
+    one, other = correct[first], correct[second]
+    return bool(one.sum() - other.sum() > np.sqrt((one != other).sum()))
