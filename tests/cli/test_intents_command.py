@@ -103,6 +103,22 @@ def test_mistyped_intents_are_warned_of(tmp_path, run):
     )
 
 
+def test_names_and_a_log_are_enough(tmp_path, run):
+    names, log, out = tmp_path / "names.csv", tmp_path / "log.txt", tmp_path / "intents"
+    names.write_text("intent,description\ntrack_order,where is my parcel\ncancel_order,\nrefund,money back\n")
+    log.write_text("\n".join([*pairs()[0], *OUTSIDE]))
+    stdout, stderr = run("fit", names, "--log", log, "--out", out)
+    assert "0 examples of 3 intents" in stdout and not stderr
+    assert "the names of 3 intents and 17 of 27 texts of the log" in " ".join(stdout.split())
+    printed = json.loads(run("predict", out, "has my parcel been shipped", "cancel this order", "--json")[0])
+    assert [(each["intent"], each["nearest"]) for each in printed] == [("track_order", []), ("cancel_order", [])]
+    assert "no examples: test it on labelled texts" in run("report", out, code=1)[1]
+    assert "cannot be calibrated" in run("fit", names, "--out", out, code=1)[1]
+    run("fit", names, "--out", out, "--false-rejection", 0)
+    names.write_text("intent,utterance\nrefund,money back\n")
+    assert "no column 'text'; it has 'intent', 'utterance'" in run("fit", names, "--out", out, code=1)[1]
+
+
 def test_fitting_again_replaces_the_classifier(table, tmp_path, run):
     out = tmp_path / "intents"
     run("fit", table, "--out", out)
