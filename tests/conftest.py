@@ -1,5 +1,6 @@
 """What several folders of tests share: tiny models, small sample worlds, and no network."""
 
+import faulthandler
 import gc
 import os
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
@@ -32,6 +34,11 @@ if not Path("/dev/nvidiactl").exists():
 
 # subprocesses import the package and these helpers as this process does
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Print a traceback of a crash, also after a package has enabled the handler for output that tests capture."""
+    faulthandler.enable(item.config.stash[fault_handler_stderr_fd_key])
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -235,7 +235,7 @@ def test_intent_files_have_the_split(tmp_path: Path):
         assert list(csv.reader(file)) == [
             ["text", "intent", "split"],
             ["a table in Köln, please\nfor two", "book", "train"],
-            ["- the 5th: at noon 🐐", "inform", "train"],
+            ["'- the 5th: at noon 🐐", "inform", "train"],
         ]
     unsplit = Dialogue("a", (turn("user", "hi", "greet"),))
     export_dialogues([CHATS[0], unsplit], tmp_path / "out.jsonl", "intents-jsonl")

@@ -558,14 +558,16 @@ import resource, sys, torch
 from transformers import BertConfig, BertModel
 from turnwise.models.backbone.bert import BertBackbone
 from turnwise.models.backbone.ragged import RaggedTokens
-from turnwise.models.encoder import Encoder
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.objective import PreparedBatch
 from turnwise.training.passes import BatchPass
 from turnwise.training.step import token_budget
 import numpy as np
 config = BertConfig()
-encoder = TrainableEncoder(BertBackbone(config.to_dict(), BertModel(config).state_dict(), None), max_length=128).train()
+backbone = BertBackbone(config.to_dict(), BertModel(config).state_dict(), None)
+backbone.max_length = 128  # which the tokenizer says otherwise
+encoder = TrainableEncoder(backbone).train()
 random = np.random.default_rng(0)
 sequences = [random.integers(5, 1000, max(3, int(random.normal(16.5, 6)))).astype(np.int32) for _ in range(2048)]
 heads = DSE().make_heads(768)

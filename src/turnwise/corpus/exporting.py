@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -71,6 +72,8 @@ def export_dialogues(
         if not counts.utterances:
             reasons = ", ".join(f"{count:,} {name}" for name, count in counts.left_out.items())
             raise CorpusError(f"nothing to export: {reasons or 'there are no dialogues'}")
+        if out.is_dir():
+            shutil.rmtree(out)
     return counts
 
 
