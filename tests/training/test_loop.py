@@ -551,13 +551,15 @@ def test_a_model_card_counts_what_was_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_batch_of_1024_pairs_at_bert_base_size_fits_in_8_gigabytes(tmp_path: Path) -> None:
+def test_a_batch_of_1024_pairs_at_bert_base_size_fits_in_8_gigabytes(tiny_folder) -> None:
     """Gradient caching bounds the activations; measured in a separate process."""
     code = """
 import resource, sys, torch
+from pathlib import Path
 from transformers import BertConfig, BertModel
 from turnwise.models.backbone.bert import BertBackbone
 from turnwise.models.backbone.ragged import RaggedTokens
+from turnwise.models.backbone.tokenizer import BERT_TOKENS, FastTokenizer
 from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.objectives.dse import DSE
 from turnwise.objectives.objective import PreparedBatch
@@ -565,9 +567,8 @@ from turnwise.training.passes import BatchPass
 from turnwise.training.step import token_budget
 import numpy as np
 config = BertConfig()
-backbone = BertBackbone(config.to_dict(), BertModel(config).state_dict(), None)
-backbone.max_length = 128  # which the tokenizer says otherwise
-encoder = TrainableEncoder(backbone).train()
+tokenizer = FastTokenizer.load(Path(sys.argv[1]), BERT_TOKENS)
+encoder = TrainableEncoder(BertBackbone(config.to_dict(), BertModel(config).state_dict(), tokenizer)).train()
 random = np.random.default_rng(0)
 sequences = [random.integers(5, 1000, max(3, int(random.normal(16.5, 6)))).astype(np.int32) for _ in range(2048)]
 heads = DSE().make_heads(768)
@@ -580,7 +581,8 @@ cached = step.run([prepared], "vectors", loss, torch.manual_seed)
 optimizer.step()
 print(cached, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", code, str(tiny_folder("bert"))]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
     cached, gigabytes = result.stdout.split()
     assert cached == "True"
     assert float(gigabytes) < 8
