@@ -70,6 +70,10 @@ def test_the_project_holds_the_log_and_everything_made_of_it(built: Path, dialog
     assert {"map", "responses", "conversations"} <= {path.name for path in _part(built, "store").parent.iterdir()}
 
 
+def test_only_the_owner_may_enter_a_project(built: Path) -> None:
+    assert built.stat().st_mode & 0o777 == 0o700
+
+
 def test_conversations_are_divided_for_training_and_stay_in_their_split(
     project: Path, tmp_path: Path, run_turnwise: Run
 ) -> None:
