@@ -211,7 +211,7 @@ def test_no_answer_makes_up_all_pairs() -> None:
 
 def test_a_sample_world_is_measured_by_the_command(sample_world: Callable[[int], Path]) -> None:
     encoder = RandomEncoder()
-    results = evaluate(lambda texts: encoder.encode(texts), sample_world(300), tasks=["geometry"], name="drawn")
+    results = evaluate(lambda texts: encoder.encode(texts), sample_world(1_500), tasks=["geometry"], name="drawn")
     assert results.facts["left out"] == {}
     assert {(row.dataset, row.setting) for row in results.rows} == {
         ("sample", setting)

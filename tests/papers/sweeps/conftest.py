@@ -26,7 +26,7 @@ LoadVariants = Callable[..., Sweep]
 @pytest.fixture(scope="session")
 def world(sample_world: Callable[[int], Path]) -> Path:
     """A small sample world."""
-    return sample_world(30)
+    return sample_world(200)
 
 
 @pytest.fixture(scope="module")
