@@ -143,7 +143,7 @@ def test_texts_about_other_things_do_not_count():
     assert (log.labels[:600].argmax(1) == labels).mean() > 0.95
 
 
-def test_labels_spread_as_in_a_dense_restatement():
+def test_labels_are_propagated_as_in_a_dense_restatement():
     random = np.random.default_rng(3)
     vectors = unit(random.normal(size=(40, 8)) + 0.5)
     known = np.eye(3, dtype=np.float32)[random.integers(0, 3, 5)]
@@ -161,7 +161,7 @@ def test_labels_spread_as_in_a_dense_restatement():
     expected = start
     for _ in range(20):
         expected = 0.9 * graph @ expected + 0.1 * start
-    np.testing.assert_allclose(log_texts._spread_labels(vectors, known), expected, atol=1e-5)
+    np.testing.assert_allclose(log_texts._propagate_labels(vectors, known), expected, atol=1e-5)
 
 
 def test_only_separate_modes_are_told_apart():
@@ -303,3 +303,22 @@ def test_a_large_log_is_sampled(monkeypatch):
     vectors, size = log_texts.sample_log((f"text {row % 5_000}" for row in range(10_000)), encode, 0)
     assert (len(vectors), size, len(set(encoded))) == (50, 10_000, 50)
     assert min(int(text.split()[1]) for text in encoded) < 1_000 < 4_000 < max(int(text.split()[1]) for text in encoded)
+
+
+def test_similarity_to_out_of_scope_examples_counts_for_the_log_as_well():
+    rates = []
+    for seed in range(4):
+        world = World(seed, spread=1.0)
+        vectors, labels = world.texts(2_000)
+        encoder = Known(np.concatenate([vectors, world.foreign(40)]), world.names)
+        texts, intents = [f"text {row}" for row in range(2_040)], [NAMES[label] for label in labels]
+        classifier = IntentClassifier(encoder).fit(
+            texts[:12],
+            intents[:12],
+            log=texts[100:1_000],
+            out_of_scope=texts[2_000:],
+            descriptions={name: name for name in NAMES},
+        )
+        assert classifier.calibration_.caution > 0
+        rates.append((classifier.predict(texts[1_000:2_000]) == "out_of_scope").mean())
+    assert 0.03 <= np.mean(rates) <= 0.08

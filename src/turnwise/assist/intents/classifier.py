@@ -51,7 +51,7 @@ class IntentClassifier:
             The head 'logistic' abstains by them.
         false_rejection: the fraction of in-scope texts that may be rejected; None: the classifier never abstains.
         per_intent: whether each intent has its own threshold, shrunk towards the common one if it has few examples.
-        use_names: whether the name of each intent, in words, counts as one more example of it; names that say nothing,
+        use_names: whether the name of each intent, in words, counts as one more example of it; meaningless names,
             such as `intent_17`, do not. Not used with `tuning`.
         max_length: tokens per text.
         tuning: fine-tunes a copy of the encoder on the examples first; None: the encoder is used as it is.
@@ -142,7 +142,7 @@ class IntentClassifier:
         vectors: Vectors | None = None,
         progress: Progress = silent,
     ) -> Self:
-        """Fit on examples, names of intents and a log; each of them may be missing but examples or names.
+        """Fit on examples, names of intents and a log; names with a log, or examples alone, are enough.
 
         Names and the log are left out if examples are clearly predicted better without them. Duplicate texts of an
         intent count once. A text with the intent 'out_of_scope' is an out-of-scope example; among integer labels that
@@ -185,7 +185,7 @@ class IntentClassifier:
         with_examples = {intent for _, intent in pairs}
         names = self._encode_names((with_examples | set(self.descriptions_)) - {OUT_OF_SCOPE})
         if unknown := sorted(set(self.descriptions_) - with_examples - set(names.intents if names else ())):
-            raise IntentError(f"{unknown[0]!r} says nothing about its intent, which has no examples: describe it")
+            raise IntentError(f"{unknown[0]!r} is no meaningful name, and its intent has no examples: describe it")
         every = self._encode_missing([text for text, _ in pairs], vectors, len(texts))
         if not pairs and names is not None:
             every = names.vectors[:0]
@@ -206,10 +206,10 @@ class IntentClassifier:
     def _encode_names(self, intents: Collection[str]) -> IntentNames | None:
         """Return the names of intents with their vectors; None if names are not used, or none says anything."""
         words = {intent: self.descriptions_.get(intent) or describe_intent(intent) for intent in sorted(intents)}
-        telling = {intent: text for intent, text in words.items() if text and self.use_names}
-        if not telling:
+        meaningful = {intent: text for intent, text in words.items() if text and self.use_names}
+        if not meaningful:
             return None
-        return IntentNames(tuple(telling), tuple(telling.values()), self._encode(list(telling.values())))
+        return IntentNames(tuple(meaningful), tuple(meaningful.values()), self._encode(list(meaningful.values())))
 
     def calibrate(
         self,

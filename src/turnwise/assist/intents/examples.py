@@ -23,7 +23,7 @@ Scores = npt.NDArray[np.float64]
 #: A text and its intent.
 IntentPair = tuple[str, str]
 
-#: Words in names of intents that say nothing about their texts: general ones, single letters and hexadecimal digits.
+#: Words that make no meaningful name: general ones, single letters and hexadecimal digits.
 _ARBITRARY = re.compile("intents?|class|label|category|cluster|group|topic|type|[a-z]|[a-f]{8,}")
 
 #: Tolerance for the length of a normalised vector.
@@ -152,10 +152,10 @@ def check_any_left(intents: Iterable[str]) -> None:
 
 
 def describe_intent(intent: str) -> str:
-    """Return the words in the name of an intent, or '' if it says nothing about the intent, such as `intent_17`."""
+    """Return the words in the name of an intent, or '' if it is meaningless, such as `intent_17`."""
     words = re.sub(r"[\W_]+", " ", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", intent)).split()
-    telling = [word for word in words if not (_ARBITRARY.fullmatch(word.lower()) or any(map(str.isdigit, word)))]
-    return " ".join(words).lower() if telling else ""
+    meaningful = [word for word in words if not (_ARBITRARY.fullmatch(word.lower()) or any(map(str.isdigit, word)))]
+    return " ".join(words).lower() if meaningful else ""
 
 
 def sort_pairs(pairs: Iterable[IntentPair]) -> list[IntentPair]:

@@ -131,33 +131,31 @@ class PrototypeScorer:
 
     vectors: Vectors  # of examples and names, sorted by intent
     labels: Indices  # the intent of each
+    sums: Vectors  # of the vectors of each intent (intents, dimensions)
     log: Vectors  # the direction of each intent in the log; 0 where it is unknown (intents, dimensions)
 
     @classmethod
     def fit(cls, vectors: Vectors, labels: Indices, log: LabelledLog) -> "PrototypeScorer":
         """Take the directions of intents from a labelled log."""
-        return cls(vectors, labels, unit_rows(log.sums))
+        one_hot = np.eye(log.labels.shape[1], dtype=np.float32)[labels]
+        return cls(vectors, labels, np.asarray(one_hot.T @ vectors), unit_rows(log.sums))
 
     def score(self, queries: Vectors) -> Scores:
         """Return the similarity of normalised vectors to each intent (queries, intents)."""
-        return (queries @ unit_rows(unit_rows(self._sums()) + self.log).T).astype(np.float64)
+        return (queries @ unit_rows(unit_rows(self.sums) + self.log).T).astype(np.float64)
 
     def score_left_out(self, rows: Indices) -> Scores:
         """Return the similarity of rows to each intent as if each were not there itself (rows, intents)."""
         own, left_out = self.labels[rows], self.vectors[rows]
-        without = unit_rows(unit_rows(self._sums()[own] - left_out) + self.log[own])
+        without = unit_rows(unit_rows(self.sums[own] - left_out) + self.log[own])
         return self._with_own(left_out, own, without)
 
     def score_log(self, log: LabelledLog) -> Scores:
         """Return the similarity of a log's texts to each intent as if each were not in the log (texts, intents)."""
         own = log.labels.argmax(1)
         shares = np.take_along_axis(log.labels, own[:, None], 1) * log.in_scope[:, None]
-        without = unit_rows(unit_rows(self._sums())[own] + unit_rows(log.sums[own] - shares * log.vectors))
+        without = unit_rows(unit_rows(self.sums)[own] + unit_rows(log.sums[own] - shares * log.vectors))
         return self._with_own(log.vectors, own, without)
-
-    def _sums(self) -> Vectors:
-        one_hot = np.eye(len(self.log), dtype=np.float32)[self.labels]
-        return np.asarray(one_hot.T @ self.vectors)
 
     def _with_own(self, queries: Vectors, own: Indices, prototypes: Vectors) -> Scores:
         """Return scores with other prototypes for the own intent of each query."""

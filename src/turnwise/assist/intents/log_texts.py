@@ -1,12 +1,12 @@
-"""What a log tells about intents: its unlabelled texts get the probability of each intent, and of having none.
+"""Soft labels for the unlabelled texts of a log: the probability of each intent, and of having none of them.
 
-Two estimates are averaged. One follows similarity: the prototype of an intent, the mean of its examples and its name,
-moves towards the texts that are most similar to it. The other follows the density of the log: labels spread from
-examples and names along the graph of nearest neighbours, so that a group of similar texts gets one label even where
-prototypes disagree about it. The first is better where the frequencies of intents differ, the second where they do not.
+The mean of two estimates is used. The first is similarity to prototypes: those of the intents, means of their examples
+and names, are refined by the texts that are most similar to them. The second is label propagation over the graph of
+nearest neighbours. The first is better where some intents are much more frequent than others, the second where all are
+about equally frequent.
 
-Texts about other things are connected with each other and hardly with any example, so little of the labels arrives
-there. Where the logarithms of what arrives have two clearly separate modes, texts of the lower one do not count.
+Texts about other things are connected with each other, but hardly with any example, so they receive little label mass.
+If the logarithms of the masses have two clearly separate modes, texts of the lower one are ignored.
 """
 
 import random
@@ -33,11 +33,11 @@ Log = Iterable[str] | Iterable[Dialogue] | Path | Vectors
 MAX_LOG_TEXTS = 5_000
 
 #: The number of neighbours of a text in the graph, the power of their cosines that weighs them, the part of a label
-#: that comes from neighbours, and how often labels are passed on.
-_NEIGHBOURS, _POWER, _SPREAD, _ROUNDS = 10, 3, 0.9, 20
+#: that comes from neighbours, and the number of rounds.
+_NEIGHBOURS, _POWER, _DAMPING, _ROUNDS = 10, 3, 0.9, 20
 
-#: The inverse temperature of similarity to prototypes, and how often these move.
-_SHARPNESS, _MOVES = 40.0, 5
+#: The inverse temperature of similarity to prototypes, and how often these are refined.
+_SHARPNESS, _REFINEMENTS = 40.0, 5
 
 #: Two modes of logarithms are separate if their means differ by this much, and by this many standard deviations. On
 #: validation data these were at least 2.2 and 3.3 where half of the log was about other things. Where nothing was, one
@@ -59,16 +59,16 @@ class LabelledLog:
         vectors = _round_to_half(vectors)
         support, labels = examples.support
         one_hot = np.eye(len(examples.classes), dtype=np.float32)[labels]
-        spread = _spread_labels(np.concatenate([support, vectors]), one_hot)[len(support) :]
-        arrived = spread.sum(1)
-        in_scope = _upper_mode(np.log(arrived + 1e-6)).astype(np.float32)
+        propagated = _propagate_labels(np.concatenate([support, vectors]), one_hot)[len(support) :]
+        mass = propagated.sum(1)
+        in_scope = _upper_mode(np.log(mass + 1e-6)).astype(np.float32)
         prototypes = unit_rows(np.asarray(one_hot.T @ support))
-        moved = prototypes
-        for _ in range(_MOVES):
-            weights: Vectors = softmax(_SHARPNESS * (vectors @ moved.T)) * in_scope[:, None]
-            moved = unit_rows(prototypes + unit_rows(np.asarray(weights.T @ vectors)))
-        similar = softmax(_SHARPNESS * (vectors @ moved.T))
-        soft = (similar + spread / np.maximum(arrived, 1e-12)[:, None]) / 2
+        refined = prototypes
+        for _ in range(_REFINEMENTS):
+            weights: Vectors = softmax(_SHARPNESS * (vectors @ refined.T)) * in_scope[:, None]
+            refined = unit_rows(prototypes + unit_rows(np.asarray(weights.T @ vectors)))
+        similar = softmax(_SHARPNESS * (vectors @ refined.T))
+        soft = (similar + propagated / np.maximum(mass, 1e-12)[:, None]) / 2
         return cls(vectors, _round_to_half(soft), in_scope)
 
     @property
@@ -105,8 +105,8 @@ def _read_log(log: "Iterable[str] | Iterable[Dialogue] | Path") -> Iterator[str]
         yield from (text for text in texts if text.strip())
 
 
-def _spread_labels(vectors: Vectors, known: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Spread the labels of the first rows along the graph of nearest neighbours (rows, intents)."""
+def _propagate_labels(vectors: Vectors, known: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Propagate the labels of the first rows over the graph of nearest neighbours (rows, intents)."""
     require("scipy", extra="train")
     from scipy import sparse
 
@@ -121,10 +121,10 @@ def _spread_labels(vectors: Vectors, known: npt.NDArray[np.float32]) -> npt.NDAr
     graph = (scale @ graph @ scale).tocsr().astype(np.float32)
     start = np.zeros((count, known.shape[1]), np.float32)
     start[: len(known)] = known
-    spread = start
+    propagated = start
     for _ in range(_ROUNDS):
-        spread = _SPREAD * (graph @ spread) + (1 - _SPREAD) * start
-    return spread
+        propagated = _DAMPING * (graph @ propagated) + (1 - _DAMPING) * start
+    return propagated
 
 
 def _upper_mode(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:

@@ -169,7 +169,7 @@ class IntentModel:
         if len(rows) > limit:
             rows = np.sort(np.random.default_rng(seed).choice(rows, limit, replace=False))
         similarity = logits = self.similarity.score_left_out(examples.support_rows[rows])
-        log_similarity = log_weights = None
+        log_similarity = log_weights = log_oos_similarity = None
         if log is not None and isinstance(self.similarity, heads.PrototypeScorer):
             log_similarity = self.similarity.score_log(log)
             log_weights = log.in_scope.astype(np.float64) * (_LOG_COUNTS_AS / float(log.in_scope.sum()))
@@ -183,6 +183,8 @@ class IntentModel:
             logits = heads.cross_validated_logits(examples, fold_of)[rows]
         oos_similarity = outside_similarity = None
         if self.out_of_scope is not None:
+            if log is not None:
+                log_oos_similarity = self.out_of_scope.score(log.vectors)[:, 0]
             oos_similarity = self.out_of_scope.score(examples.in_scope_vectors[rows])[:, 0]
             outside_similarity = self.similarity.score(examples.out_of_scope_vectors)
         outside_oos_similarity = self.left_out_oos_similarity()
@@ -196,6 +198,7 @@ class IntentModel:
             outside_oos_similarity,
             log_similarity,
             log_weights,
+            log_oos_similarity,
         )
 
     def left_out_oos_similarity(self) -> Scores | None:
