@@ -12,8 +12,9 @@ import pytest
 
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.intent_examples import OUTSIDE, pairs
+from tests.helpers.layouts import lay_out, layout_named
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.examples import read_labelled, read_texts
+from turnwise.assist.intents.examples import read_labelled, read_texts, read_with_names
 from turnwise.core.errors import CorpusError, IntentError
 
 
@@ -117,6 +118,98 @@ def test_names_and_a_log_are_enough(tmp_path, run):
     run("fit", names, "--out", out, "--false-rejection", 0)
     names.write_text("intent,utterance\nrefund,money back\n")
     assert "no column 'text'; it has 'intent', 'utterance'" in run("fit", names, "--out", out, code=1)[1]
+
+
+def _clu(*intents: dict, utterances: list) -> dict[str, object]:
+    records = [{"text": text, "intent": intent, "dataset": split} for text, intent, split in utterances]
+    return {"projectFileVersion": "2023-04-01", "assets": {"intents": intents, "utterances": records}}
+
+
+RASA = "nlu:\n- intent: feed\n  examples: |\n    - give it [hay](food)\n- intent: wash\n  examples: |\n    - a bath\n"
+FEED, WASH = {"description": "give food to an animal"}, {"description": " clean an animal "}
+
+#: Files of assistants, with the examples and descriptions in them.
+EXPORTS = {
+    "clu": (
+        {
+            "clu.json": _clu(
+                {"category": "feed", **FEED},
+                {"category": "wash", **WASH},
+                {"category": "sell"},
+                {"category": "None", "description": "anything else"},
+                utterances=[("give it hay", "feed", "Train"), ("more hay", "feed", "Test"), ("sing", "None", "Train")],
+            )
+        },
+        [("give it hay", "feed"), ("sing", "out_of_scope")],
+        {"feed": "give food to an animal", "wash": "clean an animal"},
+    ),
+    "rasa": ({"nlu.yml": RASA}, [("give it hay", "feed"), ("a bath", "wash")], {}),
+    "lex-v1": (
+        {
+            "bot.json": {
+                "resource": {
+                    "intents": [{"name": "feed", "sampleUtterances": ["hay"], **FEED}, {"name": "wash", **WASH}]
+                },
+                "metadata": {"importType": "LEX"},
+            }
+        },
+        [("hay", "feed")],
+        {"feed": "give food to an animal", "wash": "clean an animal"},
+    ),
+    "lex-v2": (
+        {
+            "manifest.json": {"metadata": {"schemaVersion": "1.0"}},
+            "Farm/BotLocales/en_GB/Intents/feed/Intent.json": {
+                "name": "feed",
+                "sampleUtterances": [{"utterance": "hay"}],
+                **FEED,
+            },
+            "Farm/BotLocales/en_GB/Intents/FallbackIntent/Intent.json": {
+                "name": "FallbackIntent",
+                "description": "Default intent when no other intent matches",
+                "parentIntentSignature": "AMAZON.FallbackIntent",
+            },
+        },
+        [("hay", "feed")],
+        {"feed": "give food to an animal"},
+    ),
+    "dialogflow-cx": (
+        {
+            "agent.json": {"displayName": "farm"},
+            "intents/feed/feed.json": {"displayName": "feed", **FEED},
+            "intents/feed/trainingPhrases/en.json": {"trainingPhrases": [{"parts": [{"text": "give it hay"}]}]},
+            "intents/wash/wash.json": {"displayName": "wash", **WASH},
+            "intents/none/none.json": {"displayName": "none", "isFallback": True, "description": "anything else"},
+        },
+        [("give it hay", "feed")],
+        {"feed": "give food to an animal", "wash": "clean an animal"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_files_of_assistants_are_read_with_descriptions(name, tmp_path, run):
+    files, examples, descriptions = EXPORTS[name]
+    lay_out(tmp_path / "in", {path: it if isinstance(it, str) else json.dumps(it) for path, it in files.items()})
+    for path in (tmp_path / "in", *([tmp_path / "in" / min(files)] if len(files) == 1 else [])):
+        assert read_with_names(path) == (examples, descriptions)
+    out, texts = tmp_path / "intents", tmp_path / "log.txt"
+    texts.write_text("\n".join(["hay for the animal", "food for an animal", "clean it", "clean an animal"]))
+    assert "intents" in run("fit", tmp_path / "in", "--log", texts, "--out", out)[0]
+    assert dict(IntentClassifier.load(out).descriptions_) == descriptions
+    assert set(read_labelled(tmp_path / "in")) >= set(examples)
+
+
+def test_damaged_files_of_assistants_are_refused_with_their_place(tmp_path, run):
+    path = tmp_path / "nlu.yml"
+    path.write_text(RASA + "- intent: sell\n  examples: |\n    how much\n")
+    out = tmp_path / "intents"
+    assert "nlu.yml, line 10: an example must start with" in run("fit", path, "--out", out, code=1)[1]
+    path.write_text("language: en\n")
+    assert run("fit", path, "--out", out, code=1)[1].count("\n") == 1
+    layout_named("dialogflow cx-with-two-languages").write(tmp_path / "agent")
+    message = run("fit", tmp_path / "agent", "--out", out, code=1)[1]
+    assert "the export has de, en" in message and "turnwise corpus import dialogflow" in message
 
 
 def test_fitting_again_replaces_the_classifier(table, tmp_path, run):

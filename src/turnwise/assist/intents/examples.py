@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
@@ -11,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.core.dialogue import OUT_OF_SCOPE
-from turnwise.core.errors import IntentError
+from turnwise.core.errors import CorpusError, IntentError
 from turnwise.core.text import normalise_text
 from turnwise.core.types import Vectors
 from turnwise.corpus.readers.shared.files import require_columns
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.storage.rejections import Rejection
 from turnwise.corpus.texts import TEXT_FILE_SUFFIXES, read_rows
 
 Indices = npt.NDArray[np.int64]
@@ -25,6 +28,10 @@ IntentPair = tuple[str, str]
 
 #: Words that make no meaningful name: general ones, single letters and hexadecimal digits.
 _ARBITRARY = re.compile("intents?|class|label|category|cluster|group|topic|type|[a-z]|[a-f]{8,}")
+
+#: Readers of the files of assistants, which have examples of intents, and suffixes of these files.
+_EXPORT_READERS = ("rasa", "dialogflow", "lex", "luis")
+_EXPORT_SUFFIXES = (".yml", ".yaml", ".json", ".zip")
 
 #: Tolerance for the length of a normalised vector.
 _LENGTH_TOLERANCE = 1e-3
@@ -217,7 +224,9 @@ def read_labelled(
     path: Path, text: str = "text", intent: str = "intent", speakers: Sequence[str] = ("user",)
 ) -> list[IntentPair]:
     """Read texts and intents from columns of a file, or turns of a store; rows without an intent are skipped."""
-    if path.is_dir():
+    if _is_export(path):
+        pairs = [pair for pair, _ in _read_export(path, speakers)[0]]
+    elif path.is_dir():
         from turnwise.corpus.storage.corpus import read_corpus
 
         turns = (turn for dialogue in read_corpus(path) for turn in dialogue.turns if turn.speaker in speakers)
@@ -235,12 +244,17 @@ def read_with_names(path: Path, text: str = "text", intent: str = "intent") -> t
     """Read the examples of intents, which may be missing, and the descriptions of intents that have some.
 
     A row without a text names an intent; a column 'description' says what an intent is about. A file that has other
-    columns must have one of texts.
+    columns must have one of texts. Of an assistant's files, utterances for tests are left out.
     """
+    if _is_export(path):
+        labelled, descriptions = _read_export(path)
+        pairs = [pair for pair, split in labelled if split != "test"]
+        if not pairs and not descriptions:
+            raise IntentError(f"{path} has no text with an intent: nothing to fit on")
+        return pairs, descriptions
     if path.is_dir():
         return read_labelled(path, text, intent), {}
-    pairs: list[IntentPair] = []
-    descriptions: dict[str, str] = {}
+    pairs, descriptions = [], {}
     for row in read_rows(path, (intent,), hint="name the columns with --text and --intent"):
         if text not in row.values and set(row.values) - {intent, "description"}:
             require_columns(path, (text,), list(row.values), "name the columns with --text and --intent")
@@ -251,6 +265,51 @@ def read_with_names(path: Path, text: str = "text", intent: str = "intent") -> t
             descriptions[name] = words or descriptions.get(name, "")
     if not pairs and not descriptions:
         raise IntentError(f"{path} has no intent: nothing to fit on")
+    return pairs, descriptions
+
+
+def _is_export(path: Path) -> bool:
+    """Return whether a path is a file or a folder of an assistant, and neither a table nor a store."""
+    if not path.is_dir():
+        return path.is_file() and path.suffix.lower() in _EXPORT_SUFFIXES
+    from turnwise.corpus.importing.formats import holds_dialogues
+
+    return not holds_dialogues(path)
+
+
+def _read_export(
+    path: Path, speakers: Sequence[str] = ("user",)
+) -> tuple[list[tuple[IntentPair, str | None]], dict[str, str]]:
+    """Read examples with their splits, and descriptions of intents, from the files of an assistant."""
+    from turnwise.corpus.importing.formats import LogGroup, detect_groups
+    from turnwise.corpus.registry import get_reader
+
+    def refuse(rejection: Rejection) -> None:
+        if rejection.kind != "slot":
+            line = "" if rejection.line is None else f", line {rejection.line:,}"
+            raise CorpusError(f"{path}: {rejection.file}{line}: {rejection.reason}")
+
+    pairs: list[tuple[IntentPair, str | None]] = []
+    descriptions: dict[str, str] = {}
+    groups: list[LogGroup] = []
+    with suppress(CorpusError) if path.is_dir() else nullcontext():  # no format fits a folder
+        groups = [group for group in detect_groups(path)[0] if group.detection.reader in _EXPORT_READERS]
+    if not groups:
+        raise CorpusError(
+            f"{path} is not a store, and has no readable files of Rasa, Dialogflow, Amazon Lex, LUIS or CLU: import it"
+            " with `turnwise corpus import`, or give a table with the columns text and intent"
+        )
+    for group in groups:
+        files = None if group.root in group.files else frozenset(group.files)  # an archive has other files
+        reader = get_reader(group.detection.reader)
+        source = CorpusSource(group.root, reader.name, refuse, selected=files, intent_descriptions=descriptions)
+        try:
+            for dialogue in reader.read(source):
+                turns = (turn for turn in dialogue.turns if turn.speaker in speakers)
+                pairs += [((turn.text, turn.intent), dialogue.split) for turn in turns if turn.intent]
+        except CorpusError as error:
+            advice = f"correct it, or import it with `turnwise corpus import {reader.name}` and fit on the store"
+            raise CorpusError(f"{error} ({advice})") from None
     return pairs, descriptions
 
 

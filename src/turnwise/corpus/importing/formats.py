@@ -62,7 +62,7 @@ def detect_groups(
     """Return the files of a log by the readers that fit them, and why others cannot be read."""
     if not path.exists():
         raise CorpusError(f"{path} does not exist")
-    if _holds_dialogues(path):
+    if holds_dialogues(path):
         raise CorpusError(f"{path} is a store already: use it as it is")
     log = LogSample(path, encoding, [path] if path.is_file() else list(_log_files(path)))
     groups: list[LogGroup] = []
@@ -130,7 +130,8 @@ def _belongs(log: LogSample, file: Path, reader: str) -> bool:
     return reader == "zendesk" and file in log.named(*JSON) and "users" in file.name.lower()
 
 
-def _holds_dialogues(folder: Path) -> bool:
+def holds_dialogues(folder: Path) -> bool:
+    """Return whether a folder is a store with dialogues."""
     from turnwise.corpus.storage.store import is_store  # here, because it imports pyarrow
 
     return is_store(folder) and any(folder.glob("dialogues-*.parquet"))  # Amazon Lex has a manifest.json too
@@ -144,7 +145,7 @@ def _log_files(folder: Path) -> Iterator[Path]:
             name
             for name in folders
             if not name.startswith((".", "__MACOSX"))
-            and not _holds_dialogues(inner / name)
+            and not holds_dialogues(inner / name)
             and not (inner / name / DESCRIPTION).exists()
         )
         for name in sorted(names):

@@ -1,7 +1,7 @@
 """Exports of Dialogflow, Amazon Lex, LUIS and CLU: each utterance is a dialogue of one user turn."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +60,7 @@ def read_dialogflow(source: CorpusSource, *, language: str = "") -> Dialogues:
         for file in files:
             if file.language == selected:
                 yield from _read_phrases(source, file)
+        _describe_intents_without_phrases(source, [file for file in files if file.is_cx and file.language == selected])
 
 
 def _read_phrases(source: CorpusSource, file: _PhraseFile) -> Dialogues:
@@ -101,7 +102,17 @@ def _dialogflow_intent(source: CorpusSource, file: _PhraseFile) -> str:
     if fields.get("isFallback" if file.is_cx else "fallbackIntent") is True:
         return OUT_OF_SCOPE
     name = fields.get("displayName" if file.is_cx else "name")
-    return name if isinstance(name, str) and name.strip() else file.intent
+    intent = name if isinstance(name, str) and name.strip() else file.intent
+    source.describe_intent(intent, fields.get("description") if file.is_cx else None)
+    return intent
+
+
+def _describe_intents_without_phrases(source: CorpusSource, files: Sequence[_PhraseFile]) -> None:
+    read = {file.definition for file in files}
+    folders = {file.definition.parents[1] for file in files} if source.root.is_dir() else ()
+    for path in sorted({path for folder in folders for path in folder.glob("*/*.json")} - read):
+        if path.stem == path.parent.name:
+            _dialogflow_intent(source, _PhraseFile(path, "", path.stem, path, is_cx=True))
 
 
 # ---- Amazon Lex
@@ -137,6 +148,8 @@ def _lex_locale(path: Path) -> str:
 def _read_lex_v2(source: CorpusSource, path: Path, entries: dict[str, tuple[int, Any]]) -> Dialogues:
     name = entries.get("name", (1, None))[1]
     intent = name if isinstance(name, str) and name.strip() else path.parent.name
+    if "parentIntentSignature" not in entries:  # built-in intents have no utterances
+        source.describe_intent(intent, entries.get("description", (1, None))[1])
     return _read_lex_intent(source, path, intent, *entries.get("sampleUtterances", (1, None)))
 
 
@@ -149,6 +162,7 @@ def _read_lex_v1(source: CorpusSource, path: Path, entries: dict[str, tuple[int,
         for intent in require(resource, "intents", list) if "intents" in resource else [resource]:
             with source.guard(path, line):
                 name = require_text(intent, "name")
+                source.describe_intent(name, intent.get("description"))
                 yield from _read_lex_intent(source, path, name, line, intent.get("sampleUtterances"))
 
 
@@ -184,6 +198,9 @@ def read_luis(source: CorpusSource) -> Dialogues:
             elif key == "assets":
                 with source.guard(path, line):
                     lists.append((line, value["utterances"], True))
+                    for intent in value.get("intents") or ():
+                        if (name := require_text(intent, "category")) != _NONE_INTENT:
+                            source.describe_intent(name, intent.get("description"))
             elif key == "patterns" and isinstance(value, list):
                 source.skipped["patterns"] += len(value)
         if not lists:

@@ -47,6 +47,7 @@ class ImportLog:
     #: What the reader leaves out by design (tool messages, negatives), by name.
     skipped: Counter[str] = field(default_factory=Counter)
     facts: dict[str, Any] = field(default_factory=dict)  # values that the reader determines and the manifest records
+    intent_descriptions: dict[str, str] = field(default_factory=dict)  # by intent, where the format has them
     ids: set[str] = field(default_factory=set)  # the ids of the dialogues so far
 
     def relative_name(self, path: Path) -> str:
@@ -61,6 +62,11 @@ class ImportLog:
     def count_fact(self, fact: str) -> None:
         """Count an occurrence of something that the manifest records."""
         self.facts[fact] = self.facts.get(fact, 0) + 1
+
+    def describe_intent(self, intent: str, description: Any) -> None:
+        """Record the description of an intent, if there is one."""
+        if isinstance(description, str) and description.strip():
+            self.intent_descriptions[intent] = description.strip()
 
     @contextmanager
     def guard(self, path: Path, line: int | None) -> Iterator[None]:
