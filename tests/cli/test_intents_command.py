@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -113,11 +114,50 @@ def test_names_and_a_log_are_enough(tmp_path, run):
     assert "the names of 3 intents and 17 of 27 texts of the log" in " ".join(stdout.split())
     printed = json.loads(run("predict", out, "has my parcel been shipped", "cancel this order", "--json")[0])
     assert [(each["intent"], each["nearest"]) for each in printed] == [("track_order", []), ("cancel_order", [])]
-    assert "no examples: test it on labelled texts" in run("report", out, code=1)[1]
+    assert "no examples: give a log" in run("report", out, code=1)[1]
     assert "cannot be calibrated" in run("fit", names, "--out", out, code=1)[1]
     run("fit", names, "--out", out, "--false-rejection", 0)
     names.write_text("intent,utterance\nrefund,money back\n")
     assert "no column 'text'; it has 'intent', 'utterance'" in run("fit", names, "--out", out, code=1)[1]
+
+
+def test_a_report_suggests_texts_of_a_log_as_examples(tmp_path, run):
+    names, log, out = tmp_path / "names.csv", tmp_path / "log.txt", tmp_path / "intents"
+    names.write_text("intent,description\ntrack_order,where is my parcel\ncancel_order,\nrefund,money back\n")
+    log.write_text("\n".join([*pairs()[0], *OUTSIDE, "=refund my money"]))
+    run("fit", names, "--log", log, "--out", out)
+    page, confirm = tmp_path / "report.html", tmp_path / "confirm.csv"
+    stdout = " ".join(run("report", out, "--log", log, "--out", page)[0].split())
+    assert "not tested there are no examples, only names of intents" in stdout
+    assert "18 distinct texts, of 28 in the log" in stdout and "precision" not in stdout
+    text = page.read_text(encoding="utf-8")
+    assert (
+        "the names of 3 intents and 18 of 28 texts of the log, not compared" in text
+        and "please cancel the order" in text
+    )
+    assert "Metrics" not in text and set(re.findall(r'<a href="#([^"]+)"', text)) == set(
+        re.findall(r'<h2 id="([^"]+)"', text)
+    )
+
+    printed = json.loads(run("report", out, "--log", log, "--out", confirm, "--json")[0])["log"]
+    predicted = json.loads(run("predict", out, "--file", log, "--json")[0])
+    decided = list({each["text"]: each["intent"] for each in predicted}.values())
+    assert printed["intents"] == {name: decided.count(name) for name in printed["intents"]}
+    assert (printed["texts"], printed["rejected"]) == (18, decided.count(None))
+    assert read_labelled(confirm) == [(each["text"], each["intent"]) for each in printed["suggestions"]]
+    rows = list(csv.DictReader(confirm.open(encoding="utf-8-sig")))
+    confidence = [(each["intent"], -float(each["confidence"])) for each in rows]
+    assert confidence == sorted(confidence) and all(-1 <= value < 0 for _, value in confidence)
+
+    assert f"{len(rows)} new examples; 3 intents" in run("examples", "add", out, "--file", confirm)[0]
+    printed = json.loads(run("report", out, "--log", log, "--folds", 3, "--json")[0])
+    assert printed["texts"] == len(rows) and not {each["text"] for each in printed["log"]["suggestions"]} & {
+        each["text"] for each in rows
+    }
+    assert json.loads(run("report", confirm, "--log", log, "--folds", 3, "--json")[0])["support"]["log_texts"] == 18
+    assert "give a log" in run("report", out, "--out", confirm, "--folds", 3, code=1)[1]
+    run("examples", "add", out, "refund", code=2)
+    run("examples", "add", out, "refund", "x", "--file", confirm, code=2)
 
 
 def _clu(*intents: dict, utterances: list) -> dict[str, object]:

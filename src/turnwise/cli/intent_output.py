@@ -62,11 +62,7 @@ def show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool)
     if data["out_of_scope"]:
         rows.append(("out of scope", f"{data['out_of_scope']:,} examples"))
     if support is not None:
-        used = [f"the names of {support.names:,} intents"] * bool(support.names)
-        if support.log_texts:
-            of = f" of {support.log_size:,}" if support.log_size > support.log_texts else ""
-            used.append(f"{support.log_texts:,}{of} texts of the log")
-        rows.append(("also on", f"{' and '.join(used) or 'nothing'}, {support.reason}"))
+        rows.append(("also on", support.describe()))
     rows.append(("head", classifier.head_ if selection is None else f"{classifier.head_}, {selection.reason}"))
     if calibration.threshold is None:
         rows.append(("abstains", "never"))
@@ -98,7 +94,10 @@ def show_result(source: Path, result: "IntentTestResult", out: Path | None, as_j
     """Write the result of a test or a report to a file, if one is given, and print it."""
     from turnwise.assist.intents.testing import write_result
 
-    rows = [*_metric_rows(result), *_finding_rows(result)]
+    rows = [] if result.untested else [*_metric_rows(result), *_finding_rows(result)]
+    rows += [("not tested", result.untested)] * bool(result.untested)
+    if result.support is not None:
+        rows.append(("fitted also on", result.support.describe()))
     if out is not None:
         write_result(result, out)
         rows.append(("written", str(out)))
@@ -114,13 +113,17 @@ def show_result(source: Path, result: "IntentTestResult", out: Path | None, as_j
     shown = (
         "intents" if len(result.intents) <= _MAX_INTENTS else f"intents with the lowest F1, of {len(result.intents):,}"
     )
-    show(
-        asdict(result),
-        facts(source, rows),
-        columns((shown, "texts", "precision", "recall", "F1"), intents),
-        columns(("confidence", "accuracy", "texts"), reliability),
-        as_json=as_json,
-    )
+    tables = []
+    if not result.untested:
+        tables.append(columns((shown, "texts", "precision", "recall", "F1"), intents))
+        tables.append(columns(("confidence", "accuracy", "texts"), reliability))
+    if (log := result.log) is not None:
+        size = f"{log.texts:,} distinct texts, of {log.log_size:,} in the log"
+        rows.append(("from the log", f"{size}; {log.rejected:,} are rejected"))
+        best = {each.intent: f"{excerpt(each.text)} ({each.probability:.0%})" for each in reversed(log.suggestions)}
+        found = [(name, f"{count:,}", best.get(name, "")) for name, count in log.intents.items()]
+        tables.append(columns(("from the log", "texts", "most probable new example"), found[:_MAX_INTENTS]))
+    show(asdict(result), facts(source, rows), *tables, as_json=as_json)
 
 
 def _metric_rows(result: "IntentTestResult") -> list[tuple[str, str]]:

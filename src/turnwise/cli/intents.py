@@ -19,6 +19,7 @@ from turnwise.core.project import Project
 
 if TYPE_CHECKING:
     from turnwise.assist.intents.classifier import IntentClassifier
+    from turnwise.assist.intents.log_texts import Log
 
 intents_app = command_group("Classify intents from a few examples each, with abstention.")
 examples_app = command_group("Add, remove and export examples of a classifier.")
@@ -45,6 +46,10 @@ Neighbours = Annotated[
 ]
 PerIntent = Annotated[bool | None, Option(help="Use one threshold per intent.")]
 Tune = Annotated[int | None, Option(min=1, help="Fine-tune the encoder on the examples first, for this many epochs.")]
+LogTexts = Annotated[
+    Path | None, Option("--log", exists=True, help="Unlabelled texts: a file, or a store; by default a project's own.")
+]
+NoLog = Annotated[bool, Option("--no-log", help="Use no log.")]
 ResultFile = Annotated[
     Path | None, options.out_file(".html", ".htm", ".json", help="Write the result to this HTML or JSON file.")
 ]
@@ -57,10 +62,8 @@ def fit_command(
         Argument(help="Intents with examples, or names: a .csv, .tsv, .xlsx, .jsonl or .parquet file, or a store."),
     ],
     out: Annotated[Path | None, Option(file_okay=False, help="Folder to write; in a project, its intents.")] = None,
-    log: Annotated[
-        Path | None, Option(exists=True, help="Unlabelled texts to learn from: a file, or a store; a project's own.")
-    ] = None,
-    no_log: Annotated[bool, Option("--no-log", help="Learn from no log.")] = False,
+    log: LogTexts = None,
+    no_log: NoLog = False,
     names: Annotated[bool, Option(help="Use the names of intents.")] = True,
     model: options.OptionalModel = None,
     head: options.Head = None,
@@ -85,10 +88,7 @@ def fit_command(
 
     project = None if out is not None else options.require_project("--out")
     pairs, descriptions = read_with_names(examples, text, intent)
-    if log is not None and no_log:
-        raise typer.BadParameter("give either a log or --no-log", param_hint="--log / --no-log")
-    if log is None and not no_log and tune is None and project is not None:
-        log = project.part("store")
+    log = _choose_log(log, no_log, None if tune else project)
     if out is not None and out.is_dir() and any(out.iterdir()) and not is_classifier(out):
         raise IntentError(f"{out} exists and is not an intent classifier: choose another folder")
     arguments = {"head": head, "neighbours": neighbours, "per_intent": per_intent, "use_names": names}
@@ -257,20 +257,28 @@ def test_command(
 @examples_app.command("add", cls=_InFolder)
 def add_command(
     folder: Folder,
-    intent: Annotated[str, Argument(help="Intent, possibly new; 'out_of_scope' for texts to reject.")],
-    texts: Annotated[list[str], Argument(help="Example texts.")],
+    intent: Annotated[str | None, Argument(help="Intent, possibly new; 'out_of_scope' for texts to reject.")] = None,
+    texts: Annotated[list[str] | None, Argument(help="Example texts.")] = None,
+    file: Annotated[
+        Path | None,
+        Option(dir_okay=False, help="Texts with intents instead, such as those of `report --out FILE.csv`."),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Add examples of an intent, without training.
+    """Add examples of an intent, or those in a file, without training.
 
     Example: `turnwise intents examples add intents refund "I want my money back" "please refund me"`
     """
+    from turnwise.assist.intents.examples import read_labelled
     from turnwise.assist.intents.storage import IntentFolder
 
+    if bool(intent and texts) == (file is not None) or bool(intent) != bool(texts):
+        raise typer.BadParameter("give either an intent with texts or a file", param_hint="INTENT TEXTS / --file")
+    pairs = [(text, intent or "") for text in texts or ()] if file is None else read_labelled(file)
     with IntentFolder.open(folder) as opened:
-        count = opened.add([(text, intent) for text in texts])
+        count = opened.add(pairs)
         intents = len(opened.classifier.classes_)
-    summary = f"{count:,} new examples of {intent}; {intents:,} intents"
+    summary = f"{count:,} new examples{f' of {intent}' if intent else ''}; {intents:,} intents"
     show({"added": count, "intents": intents}, summary, as_json=as_json)
 
 
@@ -317,8 +325,17 @@ def export_command(
 
 @intents_app.command("report")
 def report_command(
-    examples: Annotated[Path, Argument(help="Texts with intents, as for `fit`; or a classifier folder.")],
-    out: ResultFile = None,
+    examples: Annotated[
+        Path | None, Argument(help="Texts with intents, as for `fit`; or a classifier folder. In a project, its own.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        options.out_file(
+            ".html", ".htm", ".json", ".csv", help="Write the report to this HTML or JSON file; .csv: texts of the log."
+        ),
+    ] = None,
+    log: LogTexts = None,
+    no_log: NoLog = False,
     folds: Annotated[int, Option(min=2, help="Cross-validation folds.")] = 5,
     model: options.OptionalModel = None,
     head: options.Head = None,
@@ -334,25 +351,56 @@ def report_command(
     """Find likely wrong labels, and confused or overlapping intents.
 
     Every example is classified by cross-validation. A report on a classifier folder uses its examples and settings.
+    With a log, the report lists the texts of the log that most probably have each intent, to be confirmed as examples.
 
-    Example: `turnwise intents report examples.csv --out report.html`
+    Example: `turnwise intents report intents --log store --out report.html`
     """
     from turnwise.assist.intents.classifier_files import is_classifier
-    from turnwise.assist.intents.testing import cross_validate
+    from turnwise.assist.intents.examples import read_texts, read_with_names
+    from turnwise.assist.intents.testing import classify_log, cross_validate, empty_result
 
+    examples = examples or options.project_part("intents", "EXAMPLES")
+    log = _choose_log(log, no_log, None if tune else Project.find())
     given = {"model": model, "false_rejection": false_rejection, "tune": tune}
     given |= {"head": head, "neighbours": neighbours, "per_intent": per_intent}
+    texts = log if log is None or log.is_dir() else read_texts(log, text)
     if is_classifier(examples):
-        labelled, classifier = _open_for_report(examples, [name for name, value in given.items() if value is not None])
+        fitted = _open_for_report(examples, [name for name, value in given.items() if value is not None])
+        pairs, descriptions = list(fitted.model_.examples.pairs), fitted.descriptions_
+        learnt: Log | None = None if fitted.model_.log is None else fitted.model_.log.vectors
     else:
-        labelled, classifier = _read(examples, text, intent), _make_classifier(**given)
+        fitted = _make_classifier(**given)
+        pairs, descriptions = read_with_names(examples, text, intent)
+        learnt = texts
+    if not pairs and texts is None:
+        raise IntentError(f"{examples} has names of intents, but no examples: give a log (--log), or examples")
+    labelled = [example for example, _ in pairs], [name for _, name in pairs]
     with progress_bar() as progress:
-        result = cross_validate(*labelled, classifier, folds=folds, seed=seed, progress=progress)
-    show_result(examples, result, out, as_json)
+        arguments: dict[str, Any] = {"folds": folds, "seed": seed, "progress": progress}
+        try:
+            if not pairs:
+                raise IntentError("there are no examples, only names of intents")
+            result = cross_validate(*labelled, fitted, log=learnt, descriptions=descriptions, **arguments)
+        except IntentError as error:  # too few examples
+            if texts is None:
+                raise
+            result = empty_result(fitted, str(error))
+        if texts is not None:
+            if not hasattr(fitted, "model_"):
+                fitted.fit(*labelled, log=texts, descriptions=descriptions, progress=progress)
+            result = replace(result, log=classify_log(fitted, texts, progress=progress))
+    show_result(examples, replace(result, support=getattr(fitted, "support_selection_", None)), out, as_json)
 
 
-def _open_for_report(folder: Path, given: list[str]) -> "tuple[Labelled, IntentClassifier]":
-    """Return the examples of a classifier, including those in its journal, and the classifier."""
+def _choose_log(log: Path | None, no_log: bool, project: Project | None) -> Path | None:
+    """Return the log that was given, or else that of a project."""
+    if log is not None and no_log:
+        raise typer.BadParameter("give either a log or --no-log", param_hint="--log / --no-log")
+    return log if log is not None or no_log or project is None else project.part("store")
+
+
+def _open_for_report(folder: Path, given: list[str]) -> "IntentClassifier":
+    """Return a classifier with the changes in its journal."""
     from turnwise.assist.intents.storage import IntentFolder
 
     if given:
@@ -365,10 +413,7 @@ def _open_for_report(folder: Path, given: list[str]) -> "tuple[Labelled, IntentC
                 f"the encoder in {folder} was fine-tuned on its examples, so a report on them would be too optimistic:"
                 " report on the file of examples, with --tune"
             )
-        if not classifier.model_.examples.pairs:
-            raise IntentError(f"{folder} has names of intents, but no examples: test it on labelled texts instead")
-        texts, intents = zip(*classifier.model_.examples.pairs, strict=True)
-        return (texts, intents), classifier
+        return classifier
 
 
 def add_to_project(project: Project, classifier: "IntentClassifier") -> "tuple[Path, IntentClassifier]":

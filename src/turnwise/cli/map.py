@@ -302,6 +302,8 @@ def finish_command(
         labelled = labelling.export(out / "labels.csv")
     intents = len(classifier.classes_)
     rows = [("fitted", f"{intents:,} intents"), ("labels", f"{labelled:,} texts, in {out / 'labels.csv'}")]
+    if classifier.support_selection_ is not None:
+        rows.append(("also on", classifier.support_selection_.describe()))
     show({"folder": str(out), "intents": intents, "labelled": labelled}, facts(out, rows), as_json=as_json)
 
 

@@ -2,7 +2,7 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,9 @@ from turnwise.core.types import Vectors
 
 #: The maximum number of entries in a list.
 MAX_ENTRIES = 30
+
+#: Texts of a log that are suggested per intent.
+_SUGGESTIONS = 10
 
 #: Texts that are shown for a confusion.
 _CONFUSION_TEXTS = 3
@@ -101,6 +104,42 @@ class Overlap:
     crossing: int  # the number of examples that are nearer to one of the other intent than to any of their own
     texts: tuple[str, str]  # the most similar pair of examples
     similarity: float  # its cosine
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestedExample:
+    """A text of a log that may become an example of its most probable intent."""
+
+    text: str
+    intent: str
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class LogPredictions:
+    """Predictions for the texts of a log."""
+
+    log_size: int  # texts of the log
+    texts: int  # distinct ones that were classified; of many, a random sample
+    rejected: int
+    intents: Mapping[str, int]  # how many texts get each intent, the most frequent first
+    suggestions: tuple[SuggestedExample, ...]  # the ten most probable texts of each intent that are no examples
+
+
+def find_suggestions(
+    texts: Sequence[str], classes: Sequence[str], probabilities: Scores, decided: Indices, known: Collection[str]
+) -> tuple[SuggestedExample, ...]:
+    """Return the most probable texts of each intent, without rejected ones and those with a normalised text in `known`.
+
+    They are sorted by intent, the most probable first.
+    """
+    suggestions = []
+    new = np.array([normalise_text(text) not in known for text in texts], bool)
+    for index, intent in enumerate(classes):
+        rows = np.flatnonzero(new & (decided == index))
+        best = rows[np.argsort(-probabilities[rows, index], kind="stable")][:_SUGGESTIONS]
+        suggestions += [SuggestedExample(texts[row], intent, float(probabilities[row, index])) for row in best]
+    return tuple(suggestions)
 
 
 def find_confusions(predictions: IntentPredictions) -> tuple[Confusion, ...]:

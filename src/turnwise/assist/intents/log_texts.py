@@ -82,6 +82,12 @@ def sample_log(log: Log, encode: Callable[[list[str]], Vectors], seed: int) -> t
     if isinstance(log, np.ndarray) and log.ndim == 2:
         rows = np.random.default_rng(seed).permutation(len(log))[:MAX_LOG_TEXTS]
         return validate_vectors(log[np.sort(rows)], len(rows)), len(log)
+    texts, count = sample_log_texts(log, seed)
+    return encode(texts), count
+
+
+def sample_log_texts(log: Iterable[str] | Iterable[Dialogue] | Path, seed: int) -> tuple[list[str], int]:
+    """Return distinct texts of a log, at most `MAX_LOG_TEXTS`, and how many texts the log has."""
     sample: list[str] = []
     chance, count = random.Random(seed), 0
     for count, text in enumerate(_read_log(log), 1):
@@ -92,7 +98,7 @@ def sample_log(log: Log, encode: Callable[[list[str]], Vectors], seed: int) -> t
     distinct = list({normalise_text(text): text for text in sample}.values())
     if not distinct:
         raise IntentError("the log has no text of a user: give texts, or a store whose user turns have text")
-    return encode(chance.sample(distinct, MAX_LOG_TEXTS) if len(distinct) > MAX_LOG_TEXTS else distinct), count
+    return chance.sample(distinct, MAX_LOG_TEXTS) if len(distinct) > MAX_LOG_TEXTS else distinct, count
 
 
 def _read_log(log: "Iterable[str] | Iterable[Dialogue] | Path") -> Iterator[str]:

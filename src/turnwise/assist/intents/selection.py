@@ -92,6 +92,14 @@ class SupportSelection:
     accuracy: Mapping[str, float]  # with 'examples', also 'names', also the 'log', on left-out examples; or empty
     evaluated: int  # the number of examples that were predicted
 
+    def describe(self) -> str:
+        """Return what is used beside examples, and why, without a full stop."""
+        used = [f"the names of {self.names:,} intents"] * bool(self.names)
+        if self.log_texts:
+            of = f" of {self.log_size:,}" if self.log_size > self.log_texts else ""
+            used.append(f"{self.log_texts:,}{of} texts of the log")
+        return f"{' and '.join(used) or 'nothing'}, {self.reason}"
+
 
 @dataclass(frozen=True, slots=True)
 class Support:

@@ -7,8 +7,9 @@ of intents are about decisions: a text on which the classifier abstains is predi
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from turnwise.assist.intents.calibration import Reliability, compute_reliability
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.examples import Indices, IntentExamples, Scores, validate_pairs
 from turnwise.assist.intents.heads import assign_folds
-from turnwise.core.dialogue import OUT_OF_SCOPE
+from turnwise.assist.intents.log_texts import Log, sample_log, sample_log_texts
+from turnwise.assist.intents.selection import SupportSelection
+from turnwise.core.dialogue import OUT_OF_SCOPE, Dialogue
 from turnwise.core.errors import IntentError, MissingPackageError
-from turnwise.core.files import write_atomic
+from turnwise.core.files import csv_text, write_atomic
 from turnwise.core.html import render_page
 from turnwise.core.plots import line_chart
 from turnwise.core.progress import Progress, silent
@@ -90,6 +93,10 @@ class IntentTestResult:
     folds: int | None = None
     not_evaluated: tuple[str, ...] = ()  # intents with a single example
     overlaps: tuple[findings.Overlap, ...] = ()
+    # of a classifier that is fitted on names or a log
+    support: SupportSelection | None = None
+    log: findings.LogPredictions | None = None
+    untested: str = ""  # why there are no labelled texts
 
 
 # ---- two sources of predictions
@@ -126,13 +133,8 @@ def run_test(
     if not rows:
         raise IntentError("there is no text to test on: every text is also an example of the classifier")
     pairs = [pairs[row] for row in rows]
-    parts = []
-    for start in range(0, len(pairs), _CHUNK):
-        progress("classifying texts", start, len(pairs))
-        parts.append(_predict(classifier, [text for text, _ in pairs[start : start + _CHUNK]]))
-    progress("classifying texts", len(pairs), len(pairs))
     labels = np.array([classes.get(intent, len(classes)) for _, intent in pairs])
-    outputs = map(np.concatenate, zip(*parts, strict=True))
+    outputs = _predict_in_chunks(classifier, [text for text, _ in pairs], progress)
     settings = {"head": classifier.head_, "false_rejection": classifier.calibration_.false_rejection}
     predictions = findings.IntentPredictions(examples.classes, pairs, rows, labels, *outputs)
     return replace(
@@ -140,6 +142,7 @@ def run_test(
         in_examples=sum(is_example),
         examples_excluded=exclude_examples,
         unknown_intents=dict(unknown),
+        support=classifier.support_selection_,
     )
 
 
@@ -148,13 +151,16 @@ def cross_validate(
     intents: Sequence[str],
     classifier: IntentClassifier | None = None,
     *,
+    log: Log | None = None,
+    descriptions: Mapping[str, str] | None = None,
     folds: int = 5,
     seed: int = 0,
     progress: Progress = silent,
 ) -> IntentTestResult:
     """Test a classifier on examples, of which those of each fold are classified by one that is fitted on the others.
 
-    `classifier` provides the settings and is not fitted itself. An intent with a single example cannot be evaluated,
+    `classifier` provides the settings and is not fitted itself. All are fitted on a `log` and on `descriptions` of the
+    intents with examples. An intent with a single example cannot be evaluated,
     but is a possible prediction for the others. Raise IntentError if there are too few examples.
     """
     classifier = IntentClassifier() if classifier is None else classifier
@@ -174,7 +180,16 @@ def cross_validate(
             f"no intent has more than {counts.max()} examples: without one of {folds} folds, fewer than two are left,"
             " and calibration needs two; add examples, or use more folds"
         )
-    predictions = predict_folds(classifier, encoder, examples, folds=folds, seed=seed, progress=progress)
+    support: dict[str, Any] = {}
+    if log is not None:
+        progress("reading and encoding the log", 0)
+        encode = partial(encoder.encode, normalise=True, max_length=classifier.max_length)
+        support["log"] = sample_log(log, encode, classifier.seed)[0]
+    if described := {name: (descriptions or {})[name] for name in examples.classes if (descriptions or {}).get(name)}:
+        support["descriptions"] = described
+    predictions = predict_folds(
+        classifier, encoder, examples, support=support, folds=folds, seed=seed, progress=progress
+    )
     first = {pair: row for row, pair in reversed(list(enumerate(pairs)))}
     predictions = replace(predictions, rows=[first[pair] for pair in predictions.pairs])
     return replace(
@@ -190,11 +205,15 @@ def predict_folds(
     encoder: SupportsEncode,
     examples: IntentExamples,
     *,
+    support: Mapping[str, Any] | None = None,
     folds: int = 5,
     seed: int = 0,
     progress: Progress = silent,
 ) -> findings.IntentPredictions:
-    """Classify examples, with vectors by `encoder`; those that are the only one of their intent are left out."""
+    """Classify examples, with vectors by `encoder`; those that are the only one of their intent are left out.
+
+    `support` holds further arguments of `IntentClassifier.fit`.
+    """
     inside, count = len(examples.labels), len(examples.pairs)
     outside_folds = np.random.default_rng(seed).permutation(count - inside) % folds
     fold_of = np.concatenate([assign_folds(examples.labels, folds, seed), outside_folds])
@@ -206,7 +225,7 @@ def predict_folds(
         fitted = classifier.clone().set_params(encoder=encoder)
         texts, intents = zip(*(examples.pairs[row] for row in seen), strict=True)
         if classifier.tuning is None:
-            fitted.fit(texts, intents, vectors=examples.vectors[seen])
+            fitted.fit(texts, intents, vectors=examples.vectors[seen], **(support or {}))
             outputs = _predict(fitted, [], examples.vectors[left_out])
         else:  # tuning changes the vectors
             outputs = _predict(fitted.fit(texts, intents), [examples.pairs[row][0] for row in left_out])
@@ -218,6 +237,40 @@ def predict_folds(
     return findings.IntentPredictions(
         examples.classes, pairs, rows.tolist(), labels[rows], probabilities[rows], scores[rows], decided[rows]
     )
+
+
+def classify_log(
+    classifier: IntentClassifier, log: Iterable[str] | Iterable[Dialogue] | Path, *, progress: Progress = silent
+) -> findings.LogPredictions:
+    """Classify the texts of a log, or a sample of them, and return those that may become examples."""
+    progress("reading the log", 0)
+    texts, size = sample_log_texts(log, classifier.seed)
+    probabilities, _, decided = _predict_in_chunks(classifier, texts, progress)
+    examples = classifier.model_.examples
+    counts = np.bincount(decided, minlength=len(examples.classes) + 1).tolist()
+    frequent = sorted(zip(examples.classes, counts[:-1], strict=True), key=lambda each: -each[1])
+    known = {normalise_text(text) for text, _ in examples.pairs}
+    suggestions = findings.find_suggestions(texts, examples.classes, probabilities, decided, known)
+    return findings.LogPredictions(size, len(texts), counts[-1], dict(frequent), suggestions)
+
+
+def empty_result(classifier: IntentClassifier, reason: str) -> IntentTestResult:
+    """Return a result without labelled texts, with the reason why there are none."""
+    nothing = np.empty(0, np.int64)
+    predictions = findings.IntentPredictions([], [], [], nothing, np.empty((0, 1)), np.empty(0), nothing)
+    return replace(_measure(predictions, _describe_settings(classifier)), untested=reason)
+
+
+def _predict_in_chunks(
+    classifier: IntentClassifier, texts: Sequence[str], progress: Progress
+) -> tuple[Scores, Scores, Indices]:
+    parts = []
+    for start in range(0, len(texts), _CHUNK):
+        progress("classifying texts", start, len(texts))
+        parts.append(_predict(classifier, texts[start : start + _CHUNK]))
+    progress("classifying texts", len(texts), len(texts))
+    probabilities, scores, decided = map(np.concatenate, zip(*parts, strict=True))
+    return probabilities, scores, decided
 
 
 def _predict(
@@ -320,12 +373,17 @@ def intent_results(predictions: findings.IntentPredictions) -> tuple[IntentResul
 
 
 def write_result(result: IntentTestResult, path: Path | str) -> None:
-    """Write a result as JSON (.json) or as an HTML page, atomically."""
+    """Write a result as JSON (.json) or HTML, or what it suggests from a log as a table (.csv), atomically."""
     path = Path(path)
-    is_json = path.suffix == ".json"
-    write_atomic(
-        path, json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n" if is_json else render_result(result)
-    )
+    if path.suffix == ".csv":
+        if result.log is None:
+            raise IntentError(f"{path} is for texts of a log: give a log, or write an .html or .json file")
+        rows = [(each.text, each.intent, f"{each.probability:.4f}") for each in result.log.suggestions]
+        write_atomic(path, csv_text(("text", "intent", "confidence"), rows))
+    elif path.suffix == ".json":
+        write_atomic(path, json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n")
+    else:
+        write_atomic(path, render_result(result))
 
 
 def render_result(result: IntentTestResult) -> str:

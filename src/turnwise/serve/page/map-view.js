@@ -296,8 +296,9 @@ export class MapView {
     pressed.disabled = true;
     pressed.textContent = "Fitting…";
     await attempt(async () => {
-      const { intents, examples, folder } = await request("map/fit", { body: {} });
-      toast(`Fitted on ${pluralise(examples, "example")} of ${pluralise(intents, "intent")} and in use. Saved in ${folder}.`, ["Try it", () => { location.hash = "#utterance"; }]);
+      const { intents, examples, names, log_texts: others, folder } = await request("map/fit", { body: {} });
+      const also = [[names, "name"], [others, "other text"]].filter(([count]) => count).map(([count, noun]) => pluralise(count, noun));
+      toast(`Fitted on ${[`${pluralise(examples, "example")} of ${pluralise(intents, "intent")}`, ...also].join(", ")}, and in use. Saved in ${folder}.`, ["Try it", () => { location.hash = "#utterance"; }]);
       await this.#onFitted();
     });
     this.#redraw();

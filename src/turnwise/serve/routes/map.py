@@ -27,6 +27,9 @@ class FitResponse(StrictModel):
 
     intents: int = Field(description="The number of its intents.")
     examples: int = Field(description="The number of its examples.")
+    names: int = Field(description="How many names of intents it was fitted on as well.")
+    log_texts: int = Field(description="How many other utterances of the map it was fitted on as well.")
+    reason: str = Field(description="Why names and other utterances are used or not, with accuracies if compared.")
     folder: str = Field(description="The folder that it was written to.")
 
 
@@ -169,7 +172,10 @@ async def fit_classifier(_: EmptyBody, context: Context) -> Response:
         folder = await context.service.in_slow_thread(models.fit_intents, _get_labelling(models))
         classifier = await context.service.change(lambda current: context.service.use_classifier(current, folder))
     context.record.texts = len(classifier.model_.examples.labels)
-    return json_response({"intents": len(classifier.classes_), "examples": context.record.texts, "folder": str(folder)})
+    response = {"intents": len(classifier.classes_), "examples": context.record.texts, "folder": str(folder)}
+    support = classifier.support_selection_
+    names, texts, reason = (support.names, support.log_texts, support.reason) if support else (0, 0, "")
+    return json_response(response | {"names": names, "log_texts": texts, "reason": reason})
 
 
 def _get_labelling(models: LoadedModels) -> Labelling:
