@@ -1,8 +1,9 @@
 """Speed of adding examples to a served intent classifier, one at a time by several clients, while another one predicts.
 
-    python benchmarks/adding_examples.py [--model turnwise-small-int8] [--clients 6] [--seconds 10] [--json]
+    python benchmarks/adding_examples.py [--model …] [--clients 6] [--seconds 10] [--log 5000] [--json]
 
-fits a classifier on the sample corpus's requests and prints the measurements. `ratio` compares the additions per second
+fits a classifier on the sample corpus's requests, with `--log` also on user turns of its dialogues, and prints the
+measurements. `ratio` compares the additions per second
 with calls of `IntentFolder.add`, which recalibrates each time. An addition is acknowledged when it is on disk.
 """
 
@@ -27,11 +28,12 @@ from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.storage import IntentFolder, read_examples
 from turnwise.cli.benchmarks.common import time_call
 from turnwise.cli.benchmarks.serving import TURNWISE, running_server, serve_commands
-from turnwise.corpus.synthetic.sample import labelled_utterances
+from turnwise.core.dialogue import USER
+from turnwise.corpus.synthetic.sample import labelled_utterances, sample_dialogues
 from turnwise.version import describe_environment
 
 
-def measure(model: str, clients: int, seconds: float) -> dict[str, Any]:
+def measure(model: str, clients: int, seconds: float, log_texts: int) -> dict[str, Any]:
     """Return the measurements."""
     splits: dict[str, list[tuple[str, str]]] = {"train": [], "valid": [], "test": []}
     for each in labelled_utterances(1):
@@ -39,7 +41,11 @@ def measure(model: str, clients: int, seconds: float) -> dict[str, Any]:
     valid, texts = splits["valid"], cycle({"texts": [text]} for text, _ in splits["test"])
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "intents"
-        classifier = IntentClassifier(model).fit(*zip(*splits["train"], strict=True))
+        turns = (
+            turn.text for dialogue in sample_dialogues(log_texts, 1) for turn in dialogue.turns if turn.speaker == USER
+        )
+        log = list(islice(turns, log_texts)) or None
+        classifier = IntentClassifier(model).fit(*zip(*splits["train"], strict=True), log=log)
         classifier.save(folder)
         with IntentFolder.open(folder, encoder=classifier.encoder_) as opened:
             call = min(time_call(partial(opened.add, [pair])) for pair in valid[:5])
@@ -67,6 +73,7 @@ def measure(model: str, clients: int, seconds: float) -> dict[str, Any]:
         "seconds_until_used": until_used,
         "lost": sum((example["text"], example["intent"]) not in stored for example in examples),
         "examples": len(splits["train"]),
+        "log_texts": 0 if classifier.model_.log is None else len(classifier.model_.log.vectors),
         "environment": describe_environment("numpy", "fastapi", "uvicorn"),
     }
 
@@ -103,8 +110,9 @@ if __name__ == "__main__":
     parser.add_argument("--model", default="turnwise-small-int8")
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--log", type=int, default=0, metavar="TEXTS", help="texts of a log to fit on as well")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    result = measure(options.model, options.clients, options.seconds)
+    result = measure(options.model, options.clients, options.seconds, options.log)
     lines = (f"{name}: {value}" for name, value in result.items())
     sys.stdout.write((json.dumps(result, indent=2) if options.json else "\n".join(lines)) + "\n")

@@ -38,6 +38,10 @@ FOLDS = 5
 #: Inverse regularisation of the logistic head; best of 1, 10 and 100 with five examples per intent of CLINC150.
 _INVERSE_REGULARISATION = 10.0
 
+#: The largest derivative that is accepted when a head is fitted with a log, and when its examples change; the latter
+#: takes half the time, with the same accuracy on validation data of CLINC150.
+_LOG_TOLERANCE, _UPDATE_TOLERANCE = 2e-5, 1e-4
+
 #: The weight of all texts of a log in proportion to that of examples and names; one text weighs 1 at most.
 _LOG_SHARE = 3.0
 
@@ -218,6 +222,7 @@ class LogisticHead:
             np.concatenate([np.ones(len(vectors), np.float32), share * log.in_scope]),
             _INVERSE_REGULARISATION,
             None if start is None else np.column_stack([start.weights, start.bias]).astype(np.float64),
+            tolerance=_LOG_TOLERANCE if start is None else _UPDATE_TOLERANCE,
         )
         return cls(weights.astype(np.float32), bias.astype(np.float32))
 

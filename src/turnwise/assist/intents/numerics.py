@@ -100,7 +100,7 @@ def fit_soft_logistic(
     inverse_regularisation: float,
     start: Array | None = None,
     *,
-    tolerance: float = 2e-5,
+    tolerance: float,
     max_iterations: int = 100,
 ) -> tuple[Array, Array]:
     """Fit a logistic regression to the probability of each class (rows, classes), in single precision.
