@@ -10,7 +10,8 @@ import importlib
 import io
 import re
 import shlex
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,10 +22,15 @@ from typer.main import get_command
 from tests.helpers import ROOT
 from tests.helpers.command_line import run
 from turnwise.cli import app
+from turnwise.cli.benchmarks.serving import running_server
 from turnwise.core.model_names import DEFAULT_ENCODER, MINILM
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 COMMANDS = get_command(app)
+
+#: The services that a tutorial starts.
+SERVED = contextlib.ExitStack()
+
 BLOCK = re.compile(r"^```(console|python|text)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 #: What `make test` replaces in the commands of a tutorial, so that it takes seconds.
@@ -42,6 +48,12 @@ SHORTER = {
         "--dialogues 1000": "--dialogues 40",
         "--set steps=20 --set batch_size=16": "--set steps=1 --set batch_size=4",
         "--task intents": "--task intents --seeds 1",
+    },
+    "names-and-log": {
+        "--dialogues 1000": "--dialogues 40",
+        "intents test": "intents test --unknown-out-of-scope",
+        "--port 8000": "--port 8765",
+        ".1:8000": ".1:8765",
     },
     "reproduce": {
         "--dialogues 200": "--dialogues 40",
@@ -91,6 +103,9 @@ def run_example(example: Example, names: dict[str, object]) -> str:
 def run_command(command: str) -> str:
     program, *words = shlex.split(command)
     assert program == "turnwise"
+    if words[0] == "serve":
+        SERVED.enter_context(running_server([sys.executable, "-m", *shlex.split(command)], Path("serve.log")))
+        return ""
     return run(*words, columns=110).stdout
 
 
@@ -128,12 +143,13 @@ def with_tiny_encoder(command: str, tiny: Path) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working directory with the authored texts of the repository, from which Python imports."""
     (tmp_path / "authored").symlink_to(ROOT / "authored")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+    with SERVED:
+        yield tmp_path
 
 
 def test_every_tutorial_is_run() -> None:
