@@ -14,9 +14,9 @@ import numpy as np
 from rich import print as show
 
 from turnwise import Encoder, IntentClassifier
+from turnwise.cli.benchmarks.labelling import CachedEncoder, sample_examples, split_data
 from turnwise.core.dialogue import OUT_OF_SCOPE
-from turnwise.core.types import Vectors
-from turnwise.evaluation.datasets.intents import IntentData, load_intents
+from turnwise.evaluation.datasets.intents import load_intents
 
 SETS = ("clinc150", "banking77", "hwu64", "snips", "atis", "massive")
 SHOTS = (0, 1, 2, 5, 10)
@@ -30,39 +30,6 @@ FOREIGN = {
     "massive": ("banking77", "atis"),
     "atis": ("banking77", "clinc150"),
 }
-
-
-class CachedEncoder:
-    """Encodes each text once."""
-
-    def __init__(self, encoder: Encoder):
-        self._encoder = encoder
-        self._known: dict[str, Vectors] = {}
-
-    def encode(self, texts: list[str], *, normalise: bool | None = None, max_length: int | None = None) -> Vectors:
-        new = sorted({text for text in texts if text not in self._known})
-        if new:
-            self._known.update(zip(new, self._encoder.encode(new, normalise=True, max_length=max_length), strict=True))
-        return np.array([self._known[text] for text in texts], np.float32)
-
-
-def split_data(data: IntentData, split: str) -> tuple[list[Any], list[Any], list[str]]:
-    """Return training utterances, those to evaluate on, and out-of-scope texts of the split."""
-    train, test = list(data.train), list(data.test if split == "test" else data.valid)
-    if not test:  # BANKING77 has no validation split: a fifth of the training split is held out
-        order = np.random.default_rng(5).permutation(len(train))
-        test, train = [train[row] for row in order[: len(train) // 5]], [train[row] for row in order[len(train) // 5 :]]
-    known = {each.intent for each in train}
-    outside = data.out_of_scope.test if split == "test" else data.out_of_scope.valid + data.out_of_scope.train
-    return train, [each for each in test if each.intent in known], list(outside)
-
-
-def sample_examples(intents: list[str], shots: int, seed: int) -> list[int]:
-    """Return rows of `shots` examples of each intent."""
-    random, names = np.random.default_rng(seed), np.array(intents)
-    return [
-        int(row) for name in sorted(set(intents)) for row in random.permutation(np.flatnonzero(names == name))[:shots]
-    ]
 
 
 def make_log(kind: str, texts: list[str], intents: list[str], foreign: list[str], seed: int) -> list[str]:
@@ -110,7 +77,9 @@ def run(data_folder: Path, out: Path, split: str, seeds: int, sets: list[str]) -
     done = {tuple(json.loads(line)["key"]) for line in path.read_text().splitlines()} if path.exists() else set()
     loaded = {name: load_intents(name, data_folder) for name in SETS}
     for name in sets:
-        train, test, outside = split_data(loaded[name], split)
+        train, test = split_data(loaded[name], split)
+        others = loaded[name].out_of_scope
+        outside = list(others.test if split == "test" else others.valid + others.train)
         texts, intents = [each.text for each in train], [each.intent for each in train]
         foreign = [each.text for other in FOREIGN[name] for each in loaded[other].train]
         descriptions = dict.fromkeys(sorted(set(intents)), "")

@@ -274,3 +274,55 @@ def test_typing_does_not_answer_a_question(browser: Any, folder: Path, tmp_path:
         visit.toast("Labelled “second”.")
         assert "second" in labelled(site).values()
         visit.close()
+
+
+def test_one_click_labels_a_group_of_similar_texts(
+    browser: Any, folder: Path, tmp_path: Path, tiny_folder: Any
+) -> None:
+    shutil.copytree(folder, tmp_path / "map", ignore=shutil.ignore_patterns("labels.jsonl*"))
+    with listening(ServeSettings(model=str(tiny_folder("bert")), map=tmp_path / "map")) as site:
+        for group, word in enumerate(WORDS):
+            httpx.post(f"{site}/map/name", json={"group": group, "name": word}).raise_for_status()
+        distant = [GROUPS * MEMBERS, GROUPS * MEMBERS + 1]
+        httpx.post(f"{site}/map/label", json={"rows": distant, "name": "distant"}).raise_for_status()
+        visit = open_map(browser, site)
+        visit.press("Ask me")
+        visit.locator(".questions .members li").nth(MEMBERS - 1).wait_for()
+        texts = visit.locator(".questions .members .utterance").all_inner_texts()
+        word = texts[0].split()[0]
+        assert len(texts) == MEMBERS and all(text.startswith(word) for text in texts)
+        visit.page.wait_for_timeout(600)
+
+        # the text that does not belong is asked about next, alone and without a suggestion
+        visit.locator(".questions .members input").nth(3).uncheck()
+        visit.locator(".questions .main").click()
+        visit.toast(f"9 texts labelled “{word}”.")
+        visit.page.wait_for_function(
+            "text => document.querySelector('.questions .quote')?.innerText === text", arg=texts[3]
+        )
+        assert visit.locator(".questions .main").count() == 0
+        visit.page.wait_for_timeout(600)
+        visit.fill("#question-label", "other")
+        visit.keyboard.press("Enter")
+        visit.toast("Labelled “other”.")
+        assert {labelled(site)[text] for text in texts[:3] + texts[4:]} == {word}
+        assert labelled(site)[texts[3]] == "other"
+
+        # another label for all; with nothing ticked there is nothing to answer
+        visit.locator(".questions .members li").nth(MEMBERS - 1).wait_for()
+        texts = visit.locator(".questions .members .utterance").all_inner_texts()
+        visit.page.wait_for_timeout(600)
+        for box in visit.locator(".questions .members input").all():
+            box.uncheck()
+        before = labelled(site)
+        visit.locator(".questions .main").click()
+        visit.page.wait_for_timeout(200)
+        assert labelled(site) == before
+        for box in visit.locator(".questions .members input").all():
+            box.check()
+        visit.fill("#question-label", "renamed")
+        visit.keyboard.press("Enter")
+        visit.toast("10 texts labelled “renamed”.")
+        assert {labelled(site)[text] for text in texts} == {"renamed"}
+        assert not visit.complaints
+        visit.close()

@@ -109,6 +109,14 @@ def test_questions(client: TestClient) -> None:
     questions = client.get("/map/next?count=3").json()["questions"]
     assert len({each["row"] for each in questions}) == 3
     assert all(each["text"] == TEXTS[each["row"]] and each["reason"] for each in questions)
+    rows = [row for each in questions for row in each["rows"]]
+    assert len(rows) == len(set(rows)) and all(each["rows"][0] == each["row"] for each in questions)
+    # one action labels the whole group, and none of it is asked about again
+    client.post("/map/label", json={"rows": questions[0]["rows"], "name": "pay"})
+    labels = client.get("/map").json()["labels"]
+    assert [labels[row] for row in questions[0]["rows"]] == ["pay"] * len(questions[0]["rows"])
+    later = {row for each in client.get("/map/next?count=100").json()["questions"] for row in each["rows"]}
+    assert later == set(range(len(TEXTS))) - set(questions[0]["rows"])
 
 
 def test_fitted_intents_are_used_and_kept(client: TestClient, folder: Path, tiny_folder) -> None:

@@ -1,16 +1,16 @@
-"""`turnwise bench`: speed compared with peers."""
+"""`turnwise bench`: speed compared with peers, and the effort of labelling."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from typer import Option
+from typer import Argument, Option
 
 from turnwise.cli.help import command_group
-from turnwise.cli.options import AsJson, Model, Overrides
-from turnwise.cli.output import facts, show
+from turnwise.cli.options import AsJson, Datasets, Model, Overrides
+from turnwise.cli.output import facts, progress_bar, show
 
-bench_app = command_group("Measure speed relative to other libraries.")
+bench_app = command_group("Measure speed relative to other libraries, and the effort of labelling.")
 
 Repeats = Annotated[int, Option(help="Number of rounds; the best one is reported.", min=1)]
 SchemaGuided = Annotated[
@@ -111,3 +111,35 @@ def bench_serve(
     rows += [(f"ratio, {count} clients", f"{ratio:.2f}") for count, ratio in result["ratios"].items()]
     rows.append(("largest difference of a number", f"{result['max_difference']:.1e}"))
     show(result, facts("Serving", rows), as_json=as_json)
+
+
+@bench_app.command("labelling")
+def bench_labelling(
+    data: Annotated[Path, Argument(help="Folder of data sets.", envvar="TURNWISE_DATA")],
+    out: Annotated[Path, Option(file_okay=False, help="Folder for results and plots; results in it are kept.")],
+    split: Annotated[Literal["valid", "test"], Option(help="Split to evaluate on.")] = "valid",
+    seeds: Annotated[int, Option(min=1, help="Number of random seeds.")] = 1,
+    datasets: Datasets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure accuracy by the number of actions of a person who labels.
+
+    Compares labelling random texts, uncertain texts, and answering the questions of the map page, with turnwise-small.
+    An interrupted command continues. Needs banking77, clinc150 and hwu64.
+    """
+    from turnwise.cli.benchmarks.labelling import DATASETS, labelling_benchmark
+    from turnwise.models.encoder import Encoder
+
+    out.mkdir(parents=True, exist_ok=True)
+    with progress_bar() as progress:
+        encoder = Encoder.load("turnwise-small")
+        result = labelling_benchmark(data, out, encoder, split, seeds, datasets or DATASETS, progress)
+    blocks = []
+    for name, each in result.items():
+        steps = "  ".join(f"{step:>5,}" for step, _ in each["accuracy"]["random"])
+        curves = {
+            method: "  ".join(f"{value:5.1f}" for _, value in curve) for method, curve in each["accuracy"].items()
+        }
+        rows = [("actions", steps), *curves.items(), ("5 random per intent", f"{each['reference']:.1f}")]
+        blocks.append(facts(f"{name}, {each['intents']:,} intents", rows))
+    show(result, *blocks, as_json=as_json)

@@ -159,21 +159,23 @@ def _state(labelling: "Labelling") -> dict[str, Any]:
 @labels_app.command("next", cls=_InMap)
 def next_command(
     folder: MapFolder,
-    count: Annotated[int, Option(min=1, help="Number of utterances.")] = 5,
+    count: Annotated[int, Option(min=1, help="Number of questions.")] = 5,
     as_json: options.AsJson = False,
 ) -> None:
     """List the utterances whose labels would help most.
 
-    Answer with `turnwise labels set`.
+    Similar utterances, which probably have the same label, are listed together. Answer with `turnwise labels set`.
 
     Example: `turnwise labels next map --count 3`
     """
     with _open(folder, read_only=True) as labelling:
-        questions = labelling.select_questions(count)
+        questions, texts = labelling.select_questions(count), labelling.map.texts
     parts = []
     for each in questions:
         guess = "" if each.guess is None else f"  {each.guess}?"
-        parts += [(f"{each.row:>6}  {excerpt(each.text)}{guess}", "bold"), (f"        {each.reason}", "dim")]
+        parts += [(f"{each.row:>6}  {excerpt(each.text)}{guess}", "bold")]
+        parts += [(f"{row:>6}  {excerpt(texts[row])}", "") for row in each.rows[1:]]
+        parts += [(f"        {each.reason}", "dim")]
     show({"questions": [asdict(question) for question in questions]}, lines(*parts), as_json=as_json)
 
 

@@ -46,7 +46,8 @@ def test_rows_are_selected_greedily(rows: int, seed: int, data: st.DataObject) -
     predictions = selector.predict(groups, names)
     similarities = similarity(vectors, selector.threshold)
     selected: list[int] = []
-    for place, row in enumerate(selector.select_rows(predictions, confirmed, 4).tolist()):
+    groups = selector.select_groups(predictions, confirmed, 4)
+    for place, (row, *others) in enumerate(groups):
         labelled = [*np.flatnonzero(confirmed), *selected]
         values = {}
         for r in range(rows):
@@ -59,8 +60,17 @@ def test_rows_are_selected_greedily(rows: int, seed: int, data: st.DataObject) -
                 for s in range(rows)
             )
         assert values[row] == pytest.approx(max(values.values()), rel=1e-4, abs=1e-4), place
-        selected.append(row)
-    assert len(selected) == min(4, int((~confirmed).sum()))
+        same = [
+            other
+            for other in range(rows)
+            if other not in (row, *labelled)
+            and predictions.best[other] == predictions.best[row]
+            and similarities[row, other] >= 0.7
+        ]
+        same.sort(key=lambda other: -similarities[row, other])
+        assert others == same[:9], place
+        selected += [row, *others]
+    assert len(groups) == 4 or len(selected) == int((~confirmed).sum())
 
 
 @settings(max_examples=30, deadline=None)
@@ -127,7 +137,9 @@ def test_reasons_explain_the_uncertainty() -> None:
     )  # of the first topic, in the group of the second
     for topic, name in enumerate(("boat", "garden", "clock", "bread")):
         moved.apply(LabelChange("name", names={topic: name}))
-    wrong = next(question for question in selector.select(texts, moved, 80) if question.row == 4)
+    moved.confirmed[np.arange(80) != 4] = True
+    (wrong,) = selector.select(texts, moved, 80)
+    assert wrong.row == 4
     assert wrong.guess == "boat" and wrong.reason.startswith(
         "It is labelled garden but more similar to boat; it represents"
     )
@@ -147,8 +159,29 @@ def test_large_maps_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert questions[0].reason.startswith("No similar utterance is labelled yet; it represents")
 
 
-@pytest.mark.parametrize("rows", [1, 2])
-def test_identical_vectors(rows: int) -> None:
+@pytest.mark.parametrize("rows", [1, 2, 25])
+def test_identical_vectors_are_asked_about_together(rows: int) -> None:
     state = GroupAssignment(np.zeros(rows, np.int32))
     selector = QuestionSelector(np.ones((rows, 3), np.float32), np.ones(rows, np.int64))
-    assert len(selector.select(["x"] * rows, state, 5)) == rows
+    groups = [question.rows for question in selector.select(["x"] * rows, state, 5)]
+    assert sorted(row for group in groups for row in group) == list(range(rows))
+    assert max(map(len, groups)) == min(rows, 10)
+
+
+def test_a_question_is_about_one_predicted_label() -> None:
+    """Utterances that are as similar as others, but predicted to have another label, are asked about separately."""
+    vectors = np.random.default_rng(0).normal(size=(60, 8)) * 0.02
+    vectors[:20, 0] += 1
+    vectors[20:40, 1] += 1
+    vectors[40:, 2] += 1
+    state = GroupAssignment(np.repeat(np.arange(3, dtype=np.int32), 20))
+    for number, name in enumerate("ab"):
+        state.apply(LabelChange("name", names={number: name}))
+    selector = QuestionSelector(vectors, np.ones(60, np.int64))
+    questions = selector.select(["x"] * 60, state, 60)
+    assert {question.guess for question in questions} == {"a", "b", None}
+    for question in questions:
+        assert question.row == question.rows[0]
+        assert {row // 20 for row in question.rows} == {{"a": 0, "b": 1, None: 2}[question.guess]}
+    assert sorted(row for question in questions for row in question.rows) == list(range(60))
+    assert max(len(question.rows) for question in questions) == 10

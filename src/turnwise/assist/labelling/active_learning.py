@@ -1,7 +1,9 @@
-"""Active learning: which utterances to ask a person about next.
+"""Active learning: which groups of utterances to ask a person about next.
 
 A label helps with the utterance itself and with similar ones, as far as they are uncertain and nothing near them has
-been labelled yet. With k(r, s) the similarity of two utterances, from 0 to 1, the value of asking about r is
+been labelled yet. So an utterance is selected, and the question includes the utterances that are so similar to it that
+they probably have the same label: one answer labels all of them. With k(r, s) the similarity of two utterances, from 0
+to 1, the value of asking about r is
 
     u(r) · Σ_s u(s) · n(s) · max(0, k(r, s) - c(s))
 
@@ -9,8 +11,8 @@ been labelled yet. With k(r, s) the similarity of two utterances, from 0 to 1, t
   labels, groups without a name, and "none of these". An utterance that most likely belongs to a group without a name
   has u = 1.
 - n is the weight of an utterance: 1 + ln of its occurrences.
-- c(s) is the coverage of s: its similarity to the most similar utterance that has been labelled individually, or was
-  just selected. So questions differ from each other and from earlier ones.
+- c(s) is the coverage of s: its similarity to the most similar utterance that has been labelled individually, or is
+  part of a question that was just selected. So questions differ from each other and from earlier ones.
 
 Questions are selected greedily; of many utterances, sums and candidates are samples.
 """
@@ -32,6 +34,9 @@ SAMPLE_SIZE = 2_000
 #: Utterances from which the similarity threshold is estimated.
 _THRESHOLD_SAMPLE = 1_000
 
+#: The number of utterances in a question, and their least similarity to the selected one.
+GROUP_SIZE, _GROUP_SIMILARITY = 10, 0.7
+
 #: This fraction of pairs has different labels, unless one label makes up seven eighths of all.
 _DIFFERENT_FRACTION = 0.25
 
@@ -47,10 +52,12 @@ _EPSILON = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An utterance to ask about."""
+    """An utterance to ask about, with similar ones that probably have the same label."""
 
     row: int
     """Its row."""
+    rows: tuple[int, ...]
+    """Its row and those of the similar utterances, the most similar first."""
     text: str
     """Its text."""
     guess: str | None
@@ -84,14 +91,17 @@ class QuestionSelector:
         self._gumbel_noise = random.gumbel(size=len(vectors))
 
     def select(self, texts: Sequence[str], state: GroupAssignment, count: int) -> list[Question]:
-        """Return up to `count` questions about utterances that nobody has labelled individually, the best first."""
+        """Return up to `count` questions about utterances that nobody has labelled individually, the best first.
+
+        No utterance is in two questions.
+        """
         predictions = self.predict(state.groups, state.names)
         names = {NO_GROUP: None, **dict(enumerate(predictions.names))}
         questions = []
-        for row in self.select_rows(predictions, state.confirmed, count).tolist():
+        for row, *others in self.select_groups(predictions, state.confirmed, count):
             best, runner_up = names[int(predictions.best[row])], names[int(predictions.runner_up[row])]
             reason = self._explain(row, best, runner_up, state.names.get(int(state.groups[row])))
-            questions.append(Question(row, texts[row], best, reason))
+            questions.append(Question(row, (row, *others), texts[row], best, reason))
         return questions
 
     def _explain(self, row: int, best: str | None, runner_up: str | None, label: str | None) -> str:
@@ -134,10 +144,10 @@ class QuestionSelector:
         best, runner_up = np.where(margin > 0, best, NO_GROUP), np.where(runner_up < len(labels), runner_up, NO_GROUP)
         return LabelPredictions(best, runner_up, 1 - margin, labels)
 
-    def select_rows(
+    def select_groups(
         self, predictions: LabelPredictions, confirmed: npt.NDArray[np.bool_], count: int
-    ) -> npt.NDArray[np.int64]:
-        """Return up to `count` rows to ask about, the best first; `confirmed` rows are excluded."""
+    ) -> list[list[int]]:
+        """Return up to `count` groups of rows to ask about, the best first; `confirmed` rows are excluded."""
         uncertainty, sample = predictions.uncertainty, self._sample
         unlabelled = np.flatnonzero(~confirmed)
         # the highest sums with Gumbel noise are a sample without replacement, with probabilities ~ uncertainty
@@ -146,16 +156,26 @@ class QuestionSelector:
         weights = uncertainty[sample] * (1 + np.log(self._counts[sample]))
         similarity = self._similarity(self._vectors[candidates], self._vectors[sample])
         coverage = self._similarity(self._vectors[confirmed], self._vectors[sample]).max(0, initial=0.0)
-        selected: list[int] = []
-        available = np.ones(len(candidates), np.bool_)
-        for _ in range(min(count, len(candidates))):
+        groups: list[list[int]] = []
+        available = ~confirmed
+        while len(groups) < count and available[candidates].any():
             gains = np.maximum(similarity - coverage, 0) @ weights
             values = (gains + _EPSILON) * (uncertainty[candidates] + _EPSILON)
-            best = int(np.argmax(np.where(available, values, -1.0)))
-            available[best] = False
-            coverage = np.maximum(coverage, similarity[best])
-            selected.append(int(candidates[best]))
-        return np.array(selected, np.int64)
+            row = int(candidates[np.argmax(np.where(available[candidates], values, -1.0))])
+            group = self._similar_rows(row, available & (predictions.best == predictions.best[row]))
+            available[group] = False
+            coverage = np.maximum(coverage, self._similarity(self._vectors[group], self._vectors[sample]).max(0))
+            groups.append(group)
+        return groups
+
+    def _similar_rows(self, row: int, available: npt.NDArray[np.bool_]) -> list[int]:
+        """Return a row and the rows among the available ones that are most similar to it, the most similar first."""
+        others = available.copy()
+        others[row] = False
+        similarity = self._similarity(self._vectors, self._vectors[[row]])[:, 0]
+        similar = np.flatnonzero(others & (similarity >= _GROUP_SIMILARITY))
+        nearest = similar[np.argsort(-similarity[similar], kind="stable")[: GROUP_SIZE - 1]]
+        return [row, *nearest.tolist()]
 
     def _similarity(self, left: Vectors, right: Vectors) -> Vectors:
         """Return cosines rescaled so that the threshold becomes 0; negative values become 0."""

@@ -248,7 +248,7 @@ class Labelling:
     # ---- questions and results
 
     def select_questions(self, count: int = 10) -> list[Question]:
-        """Return up to `count` utterances whose labels help most, the best first; see `active_learning`."""
+        """Return up to `count` questions whose answers help most, the best first; see `active_learning`."""
         if count < 1:
             raise MapError(f"count must be at least 1, got {count}")
         with self._lock:

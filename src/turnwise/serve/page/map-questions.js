@@ -1,5 +1,5 @@
-// Active learning: asks for the labels of the most informative utterances.
-import { announce, button, element, paragraph, textSpan } from "./elements.js";
+// Active learning: asks for the labels of the most informative utterances, each with similar ones.
+import { announce, button, element, excerpt, paragraph, pluralise, textSpan } from "./elements.js";
 import { attempt } from "./notices.js";
 import { request } from "./service.js";
 
@@ -62,12 +62,13 @@ export class LabellingQuestions {
     this.#shownAt = performance.now();
     this.draw();
     // on touch screens a focused field would open the keyboard
-    const field = matchMedia("(pointer: coarse)").matches ? "h2" : "input";
+    const field = matchMedia("(pointer: coarse)").matches ? "h2" : "#question-label";
     if (follow) (this.#place.querySelector(field) ?? this.#place.querySelector("button")).focus();
   }
 
-  #card({ row, text, guess, reason }) {
-    announce(`${text}. ${guess === null ? "" : `Is it ${guess}?`}`);
+  #card({ row, rows, text, guess, reason }) {
+    const ticked = new Set(rows);
+    announce(`${rows.length > 1 ? `${rows.length} texts, the first: ` : ""}${text}. ${guess === null ? "" : `Is it ${guess}?`}`);
     const input = element("input", { id: "question-label", list: "label-names", autocomplete: "off" });
     const form = element(
       "form",
@@ -78,32 +79,56 @@ export class LabellingQuestions {
     );
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      if (input.value.trim()) this.#answer(row, input.value.trim());
+      if (input.value.trim()) this.#answer(ticked, input.value.trim());
       else input.focus();
     });
+    const item = (other) => {
+      const box = element("input", { type: "checkbox", "aria-label": `Include: ${excerpt(this.#state.data.texts[other])}`, on: { change: () => (box.checked ? ticked.add(other) : ticked.delete(other)) } });
+      box.checked = true;
+      return element(
+        "li",
+        {},
+        element("label", { class: "tap" }, box),
+        button([textSpan(this.#state.data.texts[other])], () => this.#state.select(other), { class: "utterance" }),
+      );
+    };
     return [
       element("h2", { tabindex: "-1" }, "Suggested to label"),
-      paragraph(text, "text quote"),
+      ...(rows.length > 1
+        ? [
+            element("p", { class: "help" }, "One label for all of them? Untick those that do not belong: they are asked about next."),
+            element("ul", { class: "members" }, rows.map(item)),
+          ]
+        : [paragraph(text, "text quote")]),
       element("p", { class: "help" }, textSpan(reason)),
-      guess === null ? null : button(["Label as ", textSpan(guess)], () => this.#answer(row, guess), { class: "main" }),
+      guess === null ? null : button(["Label as ", textSpan(guess)], () => this.#answer(ticked, guess), { class: "main" }),
       form,
       element(
         "div",
         { class: "row" },
-        button("No label", () => this.#answer(row, null), { class: "small" }),
+        button("No label", () => this.#answer(ticked, null), { class: "small" }),
         button("Skip", () => this.#busy || this.#next(), { class: "small quiet" }),
-        button("Show on the map", () => this.#state.select(row), { class: "small quiet" }),
+        button("Show on the map", () => (rows.length > 1 ? this.#state.choose(rows) : this.#state.select(row)), { class: "small quiet" }),
         element("small", { class: "help" }, `${this.#remaining.length - 1} more`),
       ),
     ].filter(Boolean);
   }
 
-  async #answer(row, name) {
-    if (this.#busy || performance.now() - this.#shownAt < PAUSE) return;
+  // Labels the ticked rows of the question. The others become a question each, without a guess.
+  async #answer(ticked, name) {
+    if (this.#busy || !ticked.size || performance.now() - this.#shownAt < PAUSE) return;
     this.#busy = true;
-    const changed = await this.#state.change("label", { rows: [row], name }, name === null ? "Removed from its group." : `Labelled “${name}”.`);
+    const rows = [...ticked];
+    const many = rows.length > 1 ? pluralise(rows.length, "text") : null;
+    const done = name === null ? "removed from the group" : `labelled “${name}”`;
+    const single = name === null ? "Removed from its group." : `Labelled “${name}”.`;
+    const changed = await this.#state.change("label", { rows, name }, many ? `${many} ${done}.` : single);
     this.#busy = false;
-    if (changed) this.#next();
+    if (!changed) return;
+    const left = this.#remaining[0].rows.filter((row) => !rows.includes(row));
+    const reason = "It did not belong to the texts of the previous question.";
+    this.#remaining.splice(1, 0, ...left.map((row) => ({ row, rows: [row], text: this.#state.data.texts[row], guess: null, reason })));
+    this.#next();
   }
 
   #next() {

@@ -17,9 +17,9 @@ router = make_router("map", "/map")
 
 
 class QuestionList(StrictModel):
-    """Utterances to label next."""
+    """Utterances to label next, each with similar ones."""
 
-    questions: list[Question] = Field(description="The utterances, most informative first.")
+    questions: list[Question] = Field(description="The questions, most informative first.")
 
 
 class FitResponse(StrictModel):
@@ -150,7 +150,7 @@ async def redo(_: EmptyBody, context: Context) -> Response:
 
 @router.get("/next", response_model=QuestionList, responses=error_responses(404, 422))
 async def next_questions(context: Context, count: Annotated[int, Query(ge=1, le=100)] = 5) -> Response:
-    """Return the utterances whose labels would be most informative."""
+    """Return the utterances whose labels would be most informative, with similar ones to label together."""
     with context.service.lease() as models:
         select = _get_labelling(models).select_questions
         return json_response({"questions": await context.service.in_thread(select, count)})
