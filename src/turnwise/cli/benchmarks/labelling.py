@@ -97,7 +97,9 @@ def labelling_benchmark(
                     continue
                 progress(f"{name}, {method}, seed {seed}", 0)
                 # each selection of uncertain texts depends on the ones before
-                for step, classifier in _fitted(method, cached, pool, steps if method == "uncertain" else missing, seed):
+                for step, classifier in _fitted(
+                    method, cached, pool, steps if method == "uncertain" else missing, seed
+                ):
                     if step not in missing:
                         continue
                     probabilities = classifier.predict_proba([each.text for each in test])
