@@ -321,9 +321,9 @@ def test_a_store_gives_its_turns_with_an_intent(sample_world):
 
     store = sample_world(60)
     expected = [
-        (turn.text, turn.intent)
+        ("\x1e".join([*(each.text for each in dialogue.turns[max(0, place - 5) : place]), turn.text]), turn.intent)
         for dialogue in read_corpus(store)
-        for turn in dialogue.turns
+        for place, turn in enumerate(dialogue.turns)
         if turn.speaker == "user" and turn.intent
     ]
     assert expected
@@ -382,3 +382,23 @@ def test_report_on_a_table_and_on_a_classifier_folder(table, tmp_path, run):
     assert (printed["settings"]["head"], printed["settings"]["false_rejection"]) == ("prototypes", 0.3)
     assert printed["in_scope"] == 13
     assert "omit --head" in run("report", out, "--head", "logistic", code=2)[1]
+
+
+def test_context(tmp_path, run):
+    path, out = tmp_path / "examples.csv", tmp_path / "intents"
+    rows = [
+        (f"please wait\nshall I {verb} it", answer, intent)
+        for verb, intent in (("book", "book_flight"), ("cancel", "cancel_order"))
+        for answer in ("yes", "okay then", "do it")
+    ]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("context", "text", "intent"), *rows])
+    stdout, _ = run("fit", path, "--out", out)
+    assert "context" in stdout and "used, compared on 6 examples" in stdout
+    stdout, _ = run("predict", out, "yes", "--context", "please wait", "--context", "shall I cancel it")
+    assert "cancel_order" in stdout
+    run("predict", out, "--file", path, "--out", tmp_path / "predicted.csv")
+    with (tmp_path / "predicted.csv").open(encoding="utf-8") as file:
+        assert [row["predicted_intent"] for row in csv.DictReader(file)] == [intent for *_, intent in rows]
+    _, stderr = run("predict", out, "--file", path, "--context", "hello", code=2)
+    assert "the column 'context'" in stderr

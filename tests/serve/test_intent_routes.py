@@ -41,6 +41,38 @@ def test_list_intents(client: TestClient) -> None:
     assert is_error(client.get("/intents/a%00b/examples"), 404)
 
 
+def test_conversations(tmp_path: Path, tiny_folder) -> None:
+    texts = [[f"shall I {verb} it", answer] for verb in ("book", "cancel") for answer in ("yes", "okay then")]
+    intents = ["book", "book", "cancel", "cancel"]
+    fitted = IntentClassifier(str(tiny_folder("bert")), head="prototypes", use_names=False).fit(texts, intents)
+    assert fitted.uses_context
+    fitted.save(tmp_path / "intents")
+    turns = ["shall I cancel it", "yes"]
+    forms = [
+        turns,
+        [{"speaker": "system", "text": turns[0]}, {"speaker": "user", "text": turns[1]}],
+        [
+            {"role": "system", "content": "You are helpful."},
+            {"role": "assistant", "content": turns[0]},
+            {"role": "user", "content": turns[1]},
+        ],
+    ]
+    with served(ServeSettings(model=str(tiny_folder("bert")), intents=tmp_path / "intents")) as client:
+        answer = client.post("/intents/predict", json={"texts": [*forms, "yes"]}).json()["predictions"]
+        expected = fitted.decide([turns, "yes"])
+        assert [each["score"] for each in answer] == pytest.approx(
+            [expected[row].score for row in (0, 0, 0, 1)], abs=1e-5
+        )
+        assert {each["text"] for each in answer} == {"yes"}
+        new = {"text": ["book it now?", "of course"], "intent": "book"}
+        assert client.post("/intents/examples", json={"examples": [new], "wait": True}).json()["added"] == 1
+        assert new["text"] in client.get("/intents/book/examples").json()["examples"]
+        assert client.post("/intents/examples/remove", json={"examples": [new]}).json()["removed"] == 1
+        only_prompt = [{"role": "system", "content": "You are helpful."}]
+        assert is_error(client.post("/intents/predict", json={"texts": [only_prompt]}), 422, "invalid")
+        assert is_error(client.post("/intents/predict", json={"texts": [[]]}), 422)
+
+
 def test_decisions_equal_the_classifiers(client: TestClient, folder: Path) -> None:
     texts = ["where is it", "book a taxi and cancel the hotel room", "xyzzy plugh"]
     classifier = IntentClassifier.load(folder)

@@ -48,11 +48,13 @@ def show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool)
 
     calibration, examples = classifier.calibration_, classifier.model_.examples
     selection, support = classifier.head_selection_, classifier.support_selection_
+    context = classifier.context_selection_
     data = {
         "folder": str(folder),
         "head": classifier.head_,
         "head_selection": None if selection is None else asdict(selection),
         "support": None if support is None else asdict(support),
+        "context": None if context is None else asdict(context),
         "intents": len(examples.classes),
         "examples": len(examples.labels),
         "out_of_scope": len(examples.out_of_scope_vectors),
@@ -61,6 +63,8 @@ def show_classifier(folder: Path, classifier: "IntentClassifier", as_json: bool)
     rows = [("fitted on", f"{data['examples']:,} examples of {data['intents']:,} intents")]
     if data["out_of_scope"]:
         rows.append(("out of scope", f"{data['out_of_scope']:,} examples"))
+    if context is not None:
+        rows.append(("context", f"{'used' if context.used else 'not used'}, {context.reason}"))
     if support is not None:
         rows.append(("also on", support.describe()))
     rows.append(("head", classifier.head_ if selection is None else f"{classifier.head_}, {selection.reason}"))

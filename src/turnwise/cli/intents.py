@@ -163,6 +163,9 @@ def predict_command(
         Path | None, Option(dir_okay=False, help="A .txt, .csv, .tsv, .xlsx, .jsonl or .parquet file.")
     ] = None,
     text: TextColumn = "text",
+    context: Annotated[
+        list[str] | None, Option(help="Turn before the texts; repeat it, oldest first. In files: the column 'context'.")
+    ] = None,
     neighbours: Annotated[int, Option(min=0, help="Number of nearest examples to show.")] = 3,
     several: Annotated[bool, Option(help="Look for several intents in a text.")] = False,
     out: Annotated[Path | None, options.out_file(".csv", ".jsonl", help="Write one row per text to this file.")] = None,
@@ -174,6 +177,8 @@ def predict_command(
     """
     if bool(texts) == (file is not None):
         raise typer.BadParameter("give either texts or a file", param_hint="TEXTS / --file")
+    if context and file is not None:
+        raise typer.BadParameter("in a file, the column 'context' has the turns before a text", param_hint="--context")
     from turnwise.assist.intents.examples import read_texts
     from turnwise.assist.intents.prediction_files import read_table, write_predictions
     from turnwise.assist.intents.storage import read_classifier
@@ -181,13 +186,14 @@ def predict_command(
     if out is not None:
         if file is not None and out.resolve() == file.resolve():
             raise typer.BadParameter(f"{out} is the input: choose another file", param_hint="--out")
-        rows = [{text: value} for value in texts or ()] if file is None else read_table(file, text)
+        given = [{text: value, "context": context} if context else {text: value} for value in texts or ()]
+        rows = given if file is None else read_table(file, text)
         classifier = read_classifier(folder)
         with progress_bar() as progress:
             counts = write_predictions(classifier, rows, out, text=text, several=several, progress=progress)
         show({"file": str(out), **asdict(counts)}, predictions_table(out, counts), as_json=as_json)
         return
-    inputs = list(texts or ()) if file is None else read_texts(file, text)
+    inputs = [[*(context or ()), value] for value in texts or ()] if file is None else read_texts(file, text)
     decisions = read_classifier(folder).decide(inputs, neighbours=neighbours, several=several)
     show([asdict(decision) for decision in decisions], *map(decision_block, decisions), as_json=as_json)
 

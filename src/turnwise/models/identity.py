@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from turnwise.core.dialogue import EncoderInput
 from turnwise.core.errors import EncoderMismatchError
 from turnwise.core.types import SupportsEncode, Vectors
 
@@ -48,7 +49,7 @@ class EncoderId:
 class EncoderIdentity:
     """The id of an encoder, and texts with the vectors that it gives them."""
 
-    texts: tuple[str, ...]
+    texts: tuple[EncoderInput, ...]
     vectors: Vectors  # of length 1 (texts, size)
     max_length: int | None = None  # tokens of a text; None: the encoder's own limit
     id: EncoderId | None = None  # None: the encoder has none, or it was not recorded
@@ -60,7 +61,7 @@ class EncoderIdentity:
 
     @classmethod
     def from_stored(
-        cls, texts: Sequence[str], vectors: Vectors, max_length: int | None = None, id: EncoderId | None = None
+        cls, texts: Sequence[EncoderInput], vectors: Vectors, max_length: int | None = None, id: EncoderId | None = None
     ) -> "EncoderIdentity":
         """Return the identity of the encoder that computed stored vectors, by its id and a few evenly spaced ones."""
         rows = np.unique(np.linspace(0, len(texts) - 1, num=8).astype(int))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Body, Depends, Request, Response
@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import from_json
 
-from turnwise.core.dialogue import Turn, context_turns
+from turnwise.core.dialogue import SYSTEM, USER, Turn, context_turns
 from turnwise.serve.batching import Batcher, EncodingResult, Item, QueueFullError
 from turnwise.serve.errors import BODY_ERRORS, COMMON_ERRORS, ServiceError, error_responses, unavailable
 from turnwise.serve.observability import RequestRecord
@@ -97,6 +97,18 @@ class TurnInput(StrictModel):
     text: Text
 
 
+class ChatMessage(StrictModel):
+    """A message of a chat-completion log; only those of users and assistants are turns."""
+
+    role: Literal["user", "assistant", "system", "developer", "tool"] = Field(description="Who says it.")
+    content: Text
+
+    def as_turn(self) -> TurnInput | None:
+        """Return the turn of a user or an assistant; None for other roles."""
+        speaker = {"user": USER, "assistant": SYSTEM}.get(self.role)
+        return None if speaker is None else TurnInput(speaker=speaker, text=self.content)
+
+
 EXAMPLE_TURNS: list[Any] = [
     {"speaker": "system", "text": "How can I help?"},
     {"speaker": "user", "text": "Where is my parcel?"},
@@ -104,14 +116,18 @@ EXAMPLE_TURNS: list[Any] = [
 
 #: A conversation, newest turn last.
 Turns = Annotated[
-    list[Text | TurnInput],
+    list[Text | TurnInput | ChatMessage],
     ITEMS,
     Field(
-        description="A conversation, newest turn last; a turn is a text, or an object with its speaker. Speakers of"
-        " bare texts alternate, and the newest is the user.",
+        description="A conversation, newest turn last; a turn is a text, or an object with its speaker or role."
+        " Speakers of bare texts alternate, and the newest is the user.",
         examples=[EXAMPLE_TURNS],
     ),
 ]
+
+
+#: A text, or a conversation whose last turn is the text.
+UtteranceInput = Text | Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +156,7 @@ class RequestContext:
             )
             raise ServiceError(422, message, code="too_long", param=path)
 
-    def check_parts(self, inputs: Sequence[str]) -> None:
+    def check_parts(self, inputs: Sequence[Any]) -> None:
         """Raise 422 if texts and their parts are too many."""
         if len(inputs) > (limit := self.service.settings.limits.parts):
             message = (
@@ -149,16 +165,33 @@ class RequestContext:
             )
             raise ServiceError(422, message, code="too_many", param="texts")
 
-    def read_turns(self, inputs: Sequence[str | TurnInput], path: str = "conversation") -> tuple[Turn, ...]:
+    def read_turns(
+        self, inputs: Sequence[str | TurnInput | ChatMessage], path: str = "conversation"
+    ) -> tuple[Turn, ...]:
         """Check and return a conversation's turns; speakers of bare texts alternate, and the newest is the user."""
-        texts = [turn if isinstance(turn, str) else turn.text for turn in inputs]
+        turns = [each if isinstance(each, str | TurnInput) else each.as_turn() for each in inputs]
+        given = [each for each in turns if each is not None]
+        if not given:
+            raise ServiceError(422, f"{path}: no message is of a user or an assistant", code="invalid", param=path)
+        texts = [each if isinstance(each, str) else each.text for each in given]
         self.check_texts(texts, path)
         alternating = context_turns(texts)
         assert not isinstance(alternating, str)  # no text is blank
         return tuple(
-            turn if isinstance(given, str) else Turn(given.speaker, given.text)
-            for given, turn in zip(inputs, alternating, strict=True)
+            turn if isinstance(each, str) else Turn(each.speaker, each.text)
+            for each, turn in zip(given, alternating, strict=True)
         )
+
+    def read_utterances(self, inputs: Sequence[Any], path: str) -> list[str | tuple[Turn, ...]]:
+        """Check and return texts and conversations."""
+        self.check_texts([each for each in inputs if isinstance(each, str)], path)
+        if len(inputs) > (limit := self.service.settings.limits.texts):
+            message = f"{path}: {len(inputs):,} texts, at most {limit:,} are allowed: send fewer at a time"
+            raise ServiceError(422, message, code="too_many", param=path)
+        return [
+            each if isinstance(each, str) else self.read_turns(each, f"{path}.{number}")
+            for number, each in enumerate(inputs)
+        ]
 
     async def encode(
         self, batcher: Batcher, items: Sequence[Item], *, max_length: int | None = None, normalise: bool = True

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.classifier_files import StoredClassifier, load_stored, write_classifier
+from turnwise.assist.intents.context import Utterance, encoder_input, has_context, join_turns, last_turn
 from turnwise.assist.intents.decision import Decision, Segments, best_segmentation, combine_decisions, split_text
 from turnwise.assist.intents.examples import (
     IntentExamples,
@@ -26,8 +27,14 @@ from turnwise.assist.intents.examples import (
 from turnwise.assist.intents.heads import HeadChoice
 from turnwise.assist.intents.log_texts import Log, sample_log
 from turnwise.assist.intents.model import IntentModel, IntentSettings
-from turnwise.assist.intents.selection import HeadSelection, select_head, select_support
-from turnwise.core.dialogue import OUT_OF_SCOPE
+from turnwise.assist.intents.selection import (
+    ContextSelection,
+    HeadSelection,
+    select_context,
+    select_head,
+    select_support,
+)
+from turnwise.core.dialogue import OUT_OF_SCOPE, EncoderInput
 from turnwise.core.errors import IntentError
 from turnwise.core.model_names import DEFAULT_ENCODER
 from turnwise.core.progress import Progress, silent
@@ -53,7 +60,7 @@ class IntentClassifier:
         per_intent: whether each intent has its own threshold, shrunk towards the common one if it has few examples.
         use_names: whether the name of each intent, in words, counts as one more example of it; meaningless names,
             such as `intent_17`, do not. Not used with `tuning`.
-        max_length: tokens per text.
+        max_length: tokens per text; twice as many for a text with the turns before it.
         tuning: fine-tunes a copy of the encoder on the examples first; None: the encoder is used as it is.
         seed: of random samples and folds.
 
@@ -61,10 +68,13 @@ class IntentClassifier:
         model_: the fitted model; immutable, replaced whenever examples change.
         head_selection_: how `head="auto"` was decided; None if the head was given.
         support_selection_: whether names and a log are used, and why; None without both.
+        context_selection_: whether the turns before a text are used, and why; None if no example has any.
         descriptions_: the descriptions of intents that were given.
         encoder_: the encoder in use, loaded or tuned.
         integer_labels_: whether it was fitted on integers, so that it predicts integers.
     """
+
+    context_selection_: ContextSelection | None = None
 
     def __init__(
         self,
@@ -133,7 +143,7 @@ class IntentClassifier:
 
     def fit(
         self,
-        texts: Sequence[str],
+        texts: Sequence[Utterance],
         intents: Sequence[str] | Sequence[int],
         *,
         log: Log | None = None,
@@ -144,9 +154,10 @@ class IntentClassifier:
     ) -> Self:
         """Fit on examples, names of intents and a log; names with a log, or examples alone, are enough.
 
-        Names and the log are left out if examples are clearly predicted better without them. Duplicate texts of an
-        intent count once. A text with the intent 'out_of_scope' is an out-of-scope example; among integer labels that
-        is -1.
+        A text may be a conversation: a `Dialogue` or a list of turns, whose last turn is the text, and up to five turns
+        before it are its context. Names, the log and the context of examples are left out if examples are clearly
+        predicted better without them. Duplicate texts of an intent count once. A text with the intent 'out_of_scope' is
+        an out-of-scope example; among integer labels that is -1.
         Raise IntentError if texts and intents do not match, or there are too few to fit or calibrate on.
 
         Args:
@@ -158,7 +169,7 @@ class IntentClassifier:
                 description needs no examples.
             out_of_scope: further texts that have none of the intents; with ten or more, more out-of-scope texts are
                 rejected at the same false rejection rate.
-            vectors: normalised vectors of `texts`, if known; not supported with `tuning`.
+            vectors: normalised vectors of `texts`, if known; not supported with `tuning` and conversations.
             progress: called while the encoder is tuned, and while the log is encoded.
         """
         if isinstance(intents, str):
@@ -169,6 +180,7 @@ class IntentClassifier:
         settings = self.settings
         encoder = self.load_encoder()
         self.integer_labels_ = are_integers(intents)
+        self.context_selection_ = None
         if self.tuning is not None:
             from turnwise.assist.intents.tuning import fit_with_tuning
 
@@ -176,7 +188,7 @@ class IntentClassifier:
                 raise IntentError("vectors, a log and descriptions cannot be used with tuning: leave one of them out")
             self.encoder_: SupportsEncode
             self.head_selection_: HeadSelection | None
-            fitted = fit_with_tuning(encoder, pairs, settings, self.tuning, self.max_length, progress)
+            fitted = fit_with_tuning(encoder, self.known_pairs(pairs), settings, self.tuning, self.max_length, progress)
             self.encoder_, self.model_, self.head_selection_ = fitted
             self.support_selection_, self.descriptions_ = None, {}
             return self
@@ -186,13 +198,13 @@ class IntentClassifier:
         names = self._encode_names((with_examples | set(self.descriptions_)) - {OUT_OF_SCOPE})
         if unknown := sorted(set(self.descriptions_) - with_examples - set(names.intents if names else ())):
             raise IntentError(f"{unknown[0]!r} is no meaningful name, and its intent has no examples: describe it")
-        every = self._encode_missing([text for text, _ in pairs], vectors, len(texts))
+        pairs, every = self._encode_pairs(pairs, vectors, len(texts))
         if not pairs and names is not None:
             every = names.vectors[:0]
         log_vectors, log_size = None, 0
         if log is not None:
             progress("reading and encoding the log", 0)
-            log_vectors, log_size = sample_log(log, self._encode, self.seed)
+            log_vectors, log_size = sample_log(log, self._encode, self.seed, with_context=self.uses_context)
         examples = IntentExamples.from_pairs(pairs, every, names)
         support = select_support(examples, log_vectors, log_size, self.seed)
         self.head_selection_, self.support_selection_ = None, support.selection
@@ -202,6 +214,26 @@ class IntentClassifier:
             settings = replace(settings, head=self.head_selection_.head)
         self.model_ = IntentModel.fit(support.examples, settings, support.log, support.left_out)
         return self
+
+    def _encode_pairs(
+        self, pairs: list[IntentPair], vectors: Vectors | None, count: int
+    ) -> tuple[list[IntentPair], Vectors]:
+        """Return examples with their vectors, given those of the first `count`; choose whether context is used."""
+        texts = [text for text, _ in pairs]
+        alone = self._encode_missing(texts, vectors, count)  # context is not in use yet
+        if not has_context(pairs):
+            return pairs, alone
+        if vectors is not None:
+            raise IntentError("vectors cannot be given for texts with context: leave them out")
+        self.context_selection_ = ContextSelection(True, "", {}, 0)
+        in_context = self._encode(texts)
+        examples = IntentExamples.from_pairs(pairs, alone), IntentExamples.from_pairs(pairs, in_context)
+        self.context_selection_ = select_context(*examples, self.seed)
+        return self.known_pairs(pairs), in_context if self.uses_context else alone
+
+    def known_pairs(self, pairs: Sequence[IntentPair]) -> list[IntentPair]:
+        """Return examples as the classifier uses them: without context, if that is not used."""
+        return list(pairs) if self.uses_context else [(last_turn(text), intent) for text, intent in pairs]
 
     def _encode_names(self, intents: Collection[str]) -> IntentNames | None:
         """Return the names of intents with their vectors; None if names are not used, or none says anything."""
@@ -213,7 +245,7 @@ class IntentClassifier:
 
     def calibrate(
         self,
-        texts: Sequence[str],
+        texts: Sequence[Utterance],
         intents: Sequence[str] | Sequence[int],
         *,
         out_of_scope: Sequence[str] = (),
@@ -231,6 +263,7 @@ class IntentClassifier:
             raise IntentError(f"the intent {unknown[0]!r} has no examples: add some first, or leave its texts out")
         rate = self.false_rejection if false_rejection is None else false_rejection
         settings = replace(model.settings, false_rejection=rate, per_intent=self.per_intent)
+        pairs = self.known_pairs(pairs)
         every = self._encode([text for text, _ in pairs])
         unseen = model.examples.rows_not_included(pairs)
         inside = [row for row in unseen if pairs[row][1] != OUT_OF_SCOPE]
@@ -246,7 +279,7 @@ class IntentClassifier:
 
     # ---- prediction
 
-    def predict(self, texts: Sequence[str]) -> npt.NDArray[np.str_ | np.int64]:
+    def predict(self, texts: Sequence[Utterance]) -> npt.NDArray[np.str_ | np.int64]:
         """Return the intent of each text; if the classifier abstains 'out_of_scope', or -1 among integer labels."""
         model = self._fitted_model()
         result = model.score(self._encode(texts))
@@ -254,33 +287,38 @@ class IntentClassifier:
             result.abstained, -1 if self.integer_labels_ else OUT_OF_SCOPE, self._labels()[result.order[:, 0]]
         )
 
-    def score(self, texts: Sequence[str], intents: Sequence[str] | Sequence[int]) -> float:
+    def score(self, texts: Sequence[Utterance], intents: Sequence[str] | Sequence[int]) -> float:
         """Return the fraction of correct predictions; 'out_of_scope' or -1 is correct where the classifier abstains."""
         return float((self.predict(texts) == np.asarray(intents)).mean())
 
-    def predict_proba(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+    def predict_proba(self, texts: Sequence[Utterance]) -> npt.NDArray[np.float64]:
         """Return the probability of each intent (texts, intents), assuming texts in scope; the order is `classes_`."""
         model = self._fitted_model()
         return model.calibration.probabilities(model.logits(self._encode(texts)))[:, np.argsort(self._labels())]
 
-    def inputs(self, texts: Sequence[str], *, several: bool = False) -> list[str]:
+    def inputs(self, texts: Sequence[Utterance], *, several: bool = False) -> list[EncoderInput]:
         """Return what `decide` encodes: the texts, and with `several` their parts, for callers that encode in batches.
 
         A text has up to 36 parts.
         """
-        return [*texts, *(part for parts in _split_texts(texts, several).values() for part in parts.values())]
+        strings = [join_turns(text) for text in texts]
+        parts = [part for parts in _split_texts(strings, several).values() for part in parts.values()]
+        return [*map(self._encoder_input, strings), *parts]
 
     def decide(
-        self, texts: Sequence[str], *, neighbours: int = 3, several: bool = False, vectors: Vectors | None = None
+        self, texts: Sequence[Utterance], *, neighbours: int = 3, several: bool = False, vectors: Vectors | None = None
     ) -> list[Decision]:
         """Return the decision about each text, with its reason and its most similar examples (`neighbours` of them).
 
         `several` searches for several intents in a text; `vectors` are unit vectors of the `inputs`, if known.
         """
-        model, inputs = self._fitted_model(), self.inputs(texts, several=several)
-        every = model.decide(inputs, self._encode_missing(inputs, vectors, len(inputs)), neighbours)
+        model, strings = self._fitted_model(), [join_turns(text) for text in texts]
+        split = _split_texts(strings, several)
+        every_text = [*strings, *(part for parts in split.values() for part in parts.values())]
+        every_vector = self._encode_missing(every_text, vectors, len(every_text))
+        every = model.decide([last_turn(text) for text in every_text], every_vector, neighbours)
         decisions, remaining = every[: len(texts)], iter(every[len(texts) :])
-        for row, parts in _split_texts(texts, several).items():
+        for row, parts in split.items():
             candidates = [next(remaining) for _ in parts]
             chosen = best_segmentation(parts, [candidate.score for candidate in candidates])
             decisions[row] = combine_decisions(decisions[row], [candidates[index] for index in chosen])
@@ -288,13 +326,13 @@ class IntentClassifier:
 
     # ---- changing examples
 
-    def add(self, intent: str | int, texts: Sequence[str]) -> int:
+    def add(self, intent: str | int, texts: Sequence[Utterance]) -> int:
         """Add examples of an intent, which may be new or 'out_of_scope'; return how many are new."""
         before = len(self._fitted_model().examples.pairs)
         self.model_ = self.with_changes(added=validate_pairs(texts, [intent] * len(texts)))
         return len(self.model_.examples.pairs) - before
 
-    def remove(self, intent: str | int, texts: Sequence[str] | None = None) -> int:
+    def remove(self, intent: str | int, texts: Sequence[Utterance] | None = None) -> int:
         """Remove examples of an intent, or with None the whole intent; return how many were removed."""
         pairs = self.examples_of(intent) if texts is None else validate_pairs(texts, [intent] * len(texts))
         before = len(self._fitted_model().examples.pairs)
@@ -306,7 +344,7 @@ class IntentClassifier:
         model = self._fitted_model()
         if self.integer_labels_:
             check_integers(added)
-        examples = model.examples
+        examples, added, removed = model.examples, self.known_pairs(added), self.known_pairs(removed)
         new = [added[row] for row in examples.rows_not_included(added)]
         if new:
             both = np.concatenate([examples.vectors, self._encode([text for text, _ in new])])
@@ -331,6 +369,16 @@ class IntentClassifier:
         return [pair for pair in self._fitted_model().examples.pairs if pair[1] == str(intent)]
 
     # ---- fitted attributes
+
+    @property
+    def uses_context(self) -> bool:
+        """Whether the turns before a text are used."""
+        return self.context_selection_ is not None and self.context_selection_.used
+
+    @property
+    def input_length(self) -> int:
+        """The maximum number of tokens of the `inputs`."""
+        return self.max_length * (2 if self.uses_context else 1)
 
     @property
     def classes_(self) -> npt.NDArray[np.str_ | np.int64]:
@@ -366,6 +414,7 @@ class IntentClassifier:
             self.use_names,
             self.support_selection_,
             self.descriptions_,
+            self.context_selection_,
         )
         write_classifier(stored, self.encoder_, Path(folder))
 
@@ -383,6 +432,7 @@ class IntentClassifier:
             tuning = TuningSettings(**stored.tuning)
         parameters = {"max_length": stored.max_length, "use_names": stored.use_names} | asdict(stored.model.settings)
         classifier = cls(stored.encoder, tuning=tuning, **parameters)
+        classifier.context_selection_ = stored.context_selection
         classifier.encoder_ = classifier.load_encoder() if encoder is None else encoder
         identity.check(classifier.encoder_, f"the classifier in {folder}", f"turnwise intents fit FILE --out {folder}")
         classifier.model_, classifier.head_selection_ = stored.model, stored.head_selection
@@ -401,16 +451,21 @@ class IntentClassifier:
             raise IntentError("this IntentClassifier is not fitted yet: call fit or load first")
         return self.model_
 
-    def _encode(self, texts: Sequence[str]) -> Vectors:
-        if isinstance(texts, str):
+    def _encoder_input(self, text: str) -> EncoderInput:
+        return encoder_input(text) if self.uses_context else last_turn(text)
+
+    def _encode(self, utterances: Sequence[Utterance]) -> Vectors:
+        if isinstance(utterances, str):
             raise IntentError("texts must be a list, got a single string: pass [text]")
-        wrong = next((place for place, text in enumerate(texts) if not (isinstance(text, str) and text.strip())), None)
-        if wrong is not None:
-            raise IntentError(f"texts[{wrong}] is {reprlib.repr(texts[wrong])}: every text must be a string, not blank")
+        texts = [join_turns(utterance) for utterance in utterances]
+        for place, text in enumerate(texts):
+            if not (isinstance(text, str) and last_turn(text).strip()):
+                given = reprlib.repr(utterances[place])
+                raise IntentError(f"texts[{place}] is {given}: every text must be a string, not blank")
         if not len(texts):
             return np.empty((0, self.model_.examples.vectors.shape[1] if hasattr(self, "model_") else 0), np.float32)
-        strings = [str(text) for text in texts]
-        return validate_vectors(self.encoder_.encode(strings, normalise=True, max_length=self.max_length), len(strings))
+        inputs = [self._encoder_input(str(text)) for text in texts]
+        return validate_vectors(self.encoder_.encode(inputs, normalise=True, max_length=self.input_length), len(inputs))
 
     def _encode_missing(self, texts: Sequence[str], vectors: Vectors | None, count: int) -> Vectors:
         """Return the given vectors of the first `count` texts, and encode the others; all, if none are given."""
@@ -422,4 +477,6 @@ class IntentClassifier:
 
 def _split_texts(texts: Sequence[str], several: bool) -> dict[int, Segments]:
     """Return the segments of texts that have more than one, by their rows; none unless `several`."""
-    return {row: parts for row, text in enumerate(texts) if several and len(parts := split_text(text)) > 1}
+    if not several:
+        return {}
+    return {row: parts for row, text in enumerate(texts) if len(parts := split_text(last_turn(text))) > 1}

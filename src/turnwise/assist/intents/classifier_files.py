@@ -24,6 +24,7 @@ import numpy.typing as npt
 from safetensors.numpy import load_file, save
 
 from turnwise.assist.intents.calibration import Calibration
+from turnwise.assist.intents.context import encoder_input
 from turnwise.assist.intents.examples import (
     IntentExamples,
     IntentNames,
@@ -34,7 +35,7 @@ from turnwise.assist.intents.examples import (
 from turnwise.assist.intents.heads import LogisticHead
 from turnwise.assist.intents.log_texts import LabelledLog
 from turnwise.assist.intents.model import IntentModel, IntentSettings
-from turnwise.assist.intents.selection import HeadSelection, SupportSelection
+from turnwise.assist.intents.selection import ContextSelection, HeadSelection, SupportSelection
 from turnwise.core.errors import IntentError
 from turnwise.core.files import explaining_damage, read_json, replacing, sync_to_disk, write_atomic
 from turnwise.core.model_names import is_packaged
@@ -59,6 +60,12 @@ class StoredClassifier:
     use_names: bool
     support_selection: SupportSelection | None
     descriptions: Mapping[str, str]
+    context_selection: ContextSelection | None
+
+    @property
+    def input_length(self) -> int:
+        """The maximum number of tokens that the encoder reads."""
+        return self.max_length * (2 if self.context_selection is not None and self.context_selection.used else 1)
 
 
 def is_classifier(folder: Path) -> bool:
@@ -104,7 +111,7 @@ def write_classifier(stored: StoredClassifier, encoder: SupportsEncode, folder: 
     vector_file = folder / _vector_file_name(tensors)
     with replacing(vector_file, durable=True) as part:
         part.write_bytes(save(tensors))
-    encoder_id = EncoderId.of(encoder, stored.max_length)
+    encoder_id = EncoderId.of(encoder, stored.input_length)
     description = {
         "turnwise": __version__,
         "encoder": encoder_name,
@@ -118,6 +125,7 @@ def write_classifier(stored: StoredClassifier, encoder: SupportsEncode, folder: 
         "names": None if names is None else dict(zip(names.intents, names.words, strict=True)),
         "descriptions": stored.descriptions,
         "support_selection": None if stored.support_selection is None else asdict(stored.support_selection),
+        "context_selection": None if stored.context_selection is None else asdict(stored.context_selection),
         "vectors": vector_file.name,
         "calibration": asdict(model.calibration),
         "examples": [{"text": text, "intent": intent} for text, intent in model.examples.pairs],
@@ -157,7 +165,7 @@ def load_stored(folder: Path) -> tuple[StoredClassifier, EncoderIdentity]:
         encoder, integers = stored_encoder(folder)[0], description["integer_labels"]
         if integers:
             check_integers(pairs)
-        support = description["support_selection"]
+        support, context = description["support_selection"], description.get("context_selection")
         stored = StoredClassifier(
             encoder,
             max_length,
@@ -168,12 +176,13 @@ def load_stored(folder: Path) -> tuple[StoredClassifier, EncoderIdentity]:
             description["use_names"],
             None if support is None else SupportSelection(**support),
             description["descriptions"],
+            None if context is None else ContextSelection(**context),
         )
         encoder_id = EncoderId.from_json(description.get("encoder_id"))
-    texts, vectors = [text for text, _ in pairs], examples.vectors
-    if not texts and names is not None:
-        texts, vectors = names.words, names.vectors
-    identity = EncoderIdentity.from_stored(texts, vectors, max_length, encoder_id)
+    inputs, vectors = [encoder_input(text) for text, _ in pairs], examples.vectors
+    if not inputs and names is not None:
+        inputs, vectors = list(names.words), names.vectors
+    identity = EncoderIdentity.from_stored(inputs, vectors, stored.input_length, encoder_id)
     return stored, identity
 
 

@@ -11,6 +11,7 @@ from typing import TypeGuard
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.assist.intents.context import Utterance, join_turns, last_turn, read_utterance, turns_in_context
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import CorpusError, IntentError
 from turnwise.core.text import normalise_text
@@ -18,7 +19,7 @@ from turnwise.core.types import Vectors
 from turnwise.corpus.readers.shared.files import require_columns
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.storage.rejections import Rejection
-from turnwise.corpus.texts import TEXT_FILE_SUFFIXES, read_rows
+from turnwise.corpus.texts import TEXT_FILE_SUFFIXES, TableRow, read_rows
 
 Indices = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
@@ -186,10 +187,10 @@ def check_integers(pairs: Iterable[IntentPair]) -> None:
             )
 
 
-def validate_pairs(texts: Sequence[str], intents: Sequence[str | int]) -> list[IntentPair]:
+def validate_pairs(texts: Sequence[Utterance], intents: Sequence[str | int]) -> list[IntentPair]:
     """Return texts with the names of their intents: integers as digits, and -1 as 'out_of_scope'.
 
-    Raise IntentError if the lengths differ, or a value is blank or of another type.
+    A conversation becomes one string. Raise IntentError if the lengths differ, or a value is blank or of another type.
     """
     if isinstance(texts, str) or isinstance(intents, str):
         raise IntentError("texts and intents must be lists, got a single string: pass [text] and [intent]")
@@ -197,11 +198,12 @@ def validate_pairs(texts: Sequence[str], intents: Sequence[str | int]) -> list[I
         raise IntentError(f"got {len(texts):,} texts and {len(intents):,} intents: pass one intent per text")
     if are_integers(intents):
         intents = [OUT_OF_SCOPE if label == -1 else str(int(label)) for label in intents]
-    for number, (text, intent) in enumerate(zip(texts, intents, strict=True), 1):
+    joined = [join_turns(text) for text in texts]
+    for number, (text, intent) in enumerate(zip(joined, intents, strict=True), 1):
         for name, value in (("text", text), ("intent", intent)):
-            if not isinstance(value, str) or not value.strip():
+            if not isinstance(value, str) or not last_turn(value).strip():
                 raise IntentError(f"the {name} of example {number:,} must be a non-blank string, got {value!r}")
-    return [(str(text), str(intent).strip()) for text, intent in zip(texts, intents, strict=True)]
+    return [(str(text), str(intent).strip()) for text, intent in zip(joined, intents, strict=True)]
 
 
 def validate_vectors(vectors: Vectors, count: int) -> Vectors:
@@ -223,17 +225,20 @@ def validate_vectors(vectors: Vectors, count: int) -> Vectors:
 def read_labelled(
     path: Path, text: str = "text", intent: str = "intent", speakers: Sequence[str] = ("user",)
 ) -> list[IntentPair]:
-    """Read texts and intents from columns of a file, or turns of a store; rows without an intent are skipped."""
+    """Read texts and intents from columns of a file, or turns of a store; rows without an intent are skipped.
+
+    The turns before a text, in a store or in a column 'context', are its context.
+    """
     if _is_export(path):
         pairs = [pair for pair, _ in _read_export(path, speakers)[0]]
     elif path.is_dir():
         from turnwise.corpus.storage.corpus import read_corpus
 
-        turns = (turn for dialogue in read_corpus(path) for turn in dialogue.turns if turn.speaker in speakers)
-        pairs = [(turn.text, turn.intent) for turn in turns if turn.intent]
+        turns = (each for dialogue in read_corpus(path) for each in turns_in_context(dialogue.turns))
+        pairs = [(text, turn.intent) for turn, text in turns if turn.intent and turn.speaker in speakers]
     else:
         rows = read_rows(path, (text, intent), hint="name the columns with --text and --intent")
-        values = ((row.optional_text(text), row.optional_text(intent)) for row in rows)
+        values = ((_row_utterance(row, text), row.optional_text(intent)) for row in rows)
         pairs = [pair for pair in values if pair[0].strip() and pair[1].strip()]
     if not pairs:
         raise IntentError(f"{path} has no text with an intent: nothing to fit on")
@@ -258,7 +263,8 @@ def read_with_names(path: Path, text: str = "text", intent: str = "intent") -> t
     for row in read_rows(path, (intent,), hint="name the columns with --text and --intent"):
         if text not in row.values and set(row.values) - {intent, "description"}:
             require_columns(path, (text,), list(row.values), "name the columns with --text and --intent")
-        name, example, words = (row.optional_text(column).strip() for column in (intent, text, "description"))
+        name, words = (row.optional_text(column).strip() for column in (intent, "description"))
+        example = _row_utterance(row, text).strip()
         if name and example:
             pairs.append((example, name))
         if name not in ("", OUT_OF_SCOPE) and (words or not example):
@@ -313,7 +319,12 @@ def _read_export(
     return pairs, descriptions
 
 
+def _row_utterance(row: TableRow, text: str) -> str:
+    row.optional_text(text)  # raises an error if it is no valid text
+    return read_utterance(row.values, text, row.where)
+
+
 def read_texts(path: Path, text: str = "text") -> list[str]:
-    """Read the non-blank texts of a .txt file (one per line) or of a column of a table file."""
+    """Read the non-blank texts of a .txt file (one per line) or of a column of a table file, with their context."""
     rows = read_rows(path, [text], suffixes=TEXT_FILE_SUFFIXES, hint="name the column with --text")
-    return [value for row in rows if (value := row.optional_text(text)).strip()]
+    return [value for row in rows if (value := _row_utterance(row, text)).strip()]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.assist.intents.context import show_turns
 from turnwise.assist.intents.examples import Indices, IntentExamples, IntentPair, Scores
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.text import normalise_text
@@ -245,7 +246,8 @@ def find_overlaps(examples: IntentExamples) -> tuple[Overlap, ...]:
             continue
         cosines = vectors[left] @ vectors[right].T
         place = np.unravel_index(cosines.argmax(), cosines.shape)
-        texts = examples.pairs[rows[left[place[0]]]][0], examples.pairs[rows[right[place[1]]]][0]
+        first_row, second_row = rows[left[place[0]]], rows[right[place[1]]]
+        texts = show_turns(examples.pairs[first_row][0]), show_turns(examples.pairs[second_row][0])
         names = examples.classes[intents[one]], examples.classes[intents[other]]
         overlaps.append(
             Overlap(*names, float(overlap[one, other]), int(both[one, other]), texts, float(cosines[place]))

@@ -43,7 +43,7 @@ _INVERSE_REGULARISATION = 10.0
 _LOG_TOLERANCE, _UPDATE_TOLERANCE = 2e-5, 1e-4
 
 #: The weight of all texts of a log in proportion to that of examples and names; one text weighs 1 at most.
-_LOG_SHARE = 3.0
+_LOG_SHARE = 10.0
 
 #: Cosines that are held in memory at once.
 _BLOCK = 2**23

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from turnwise.assist.intents.context import Utterance, join_turns, last_turn, turns_in_context
 from turnwise.assist.intents.examples import IntentExamples, validate_vectors
 from turnwise.assist.intents.numerics import softmax
 from turnwise.assist.search.neighbours import nearest_neighbours
@@ -27,10 +28,10 @@ from turnwise.core.text import normalise_text
 from turnwise.core.types import Vectors
 
 #: A log: texts, dialogues, the folder of a store, or normalised vectors; of dialogues, the turns of users are read.
-Log = Iterable[str] | Iterable[Dialogue] | Path | Vectors
+Log = Iterable[Utterance] | Path | Vectors
 
 #: Distinct texts of a log that are used at most; of more, a random sample.
-MAX_LOG_TEXTS = 5_000
+MAX_LOG_TEXTS = 8_000
 
 #: The number of neighbours of a text in the graph, the power of their cosines that weighs them, the part of a label
 #: that comes from neighbours, and the number of rounds.
@@ -77,8 +78,13 @@ class LabelledLog:
         return np.asarray((self.labels * self.in_scope[:, None]).T @ self.vectors)
 
 
-def sample_log(log: Log, encode: Callable[[list[str]], Vectors], seed: int) -> tuple[Vectors, int]:
-    """Return vectors of distinct texts of a log, at most `MAX_LOG_TEXTS`, and how many texts the log has."""
+def sample_log(
+    log: Log, encode: Callable[[list[str]], Vectors], seed: int, *, with_context: bool = False
+) -> tuple[Vectors, int]:
+    """Return vectors of distinct texts of a log, at most `MAX_LOG_TEXTS`, and how many texts the log has.
+
+    With `with_context`, texts of dialogues have the turns before them.
+    """
     if isinstance(log, np.ndarray) and log.ndim == 2:
         rows = np.random.default_rng(seed).permutation(len(log))[:MAX_LOG_TEXTS]
         return validate_vectors(log[np.sort(rows)], len(rows)), len(log)
@@ -90,7 +96,7 @@ def sample_log_texts(log: Iterable[str] | Iterable[Dialogue] | Path, seed: int) 
     """Return distinct texts of a log, at most `MAX_LOG_TEXTS`, and how many texts the log has."""
     sample: list[str] = []
     chance, count = random.Random(seed), 0
-    for count, text in enumerate(_read_log(log), 1):
+    for count, text in enumerate(_read_log(log, with_context), 1):
         if len(sample) < 4 * MAX_LOG_TEXTS:  # many texts of a log occur more than once
             sample.append(text)
         elif (place := chance.randrange(count)) < len(sample):
@@ -101,13 +107,17 @@ def sample_log_texts(log: Iterable[str] | Iterable[Dialogue] | Path, seed: int) 
     return chance.sample(distinct, MAX_LOG_TEXTS) if len(distinct) > MAX_LOG_TEXTS else distinct, count
 
 
-def _read_log(log: "Iterable[str] | Iterable[Dialogue] | Path") -> Iterator[str]:
+def _read_log(log: "Iterable[Utterance] | Path", with_context: bool) -> Iterator[str]:
     if isinstance(log, str | Path):
         from turnwise.corpus.storage.corpus import read_corpus
 
         log = read_corpus(Path(log))
     for item in log:
-        texts = [item] if isinstance(item, str) else [turn.text for turn in item.turns if turn.speaker == USER]
+        if isinstance(item, Dialogue):
+            pairs = turns_in_context(item.turns) if with_context else ((turn, turn.text) for turn in item.turns)
+            texts = [text for turn, text in pairs if turn.speaker == USER]
+        else:
+            texts = [join_turns(item) if with_context else last_turn(join_turns(item))]
         yield from (text for text in texts if text.strip())
 
 

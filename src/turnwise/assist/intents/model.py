@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from turnwise.assist.intents import heads
 from turnwise.assist.intents.calibration import Calibration, CalibrationData, calibrate
+from turnwise.assist.intents.context import show_turns
 from turnwise.assist.intents.decision import MAX_RANKED, Decision, RankedIntent, SimilarExample, make_decision
 from turnwise.assist.intents.examples import Indices, IntentExamples, Scores
 from turnwise.assist.intents.log_texts import LabelledLog
@@ -238,7 +239,9 @@ class IntentModel:
         if neighbours and len(self.examples.labels):
             nearest = nearest_neighbours(vectors, self.examples.in_scope_vectors, neighbours)
             for found, rows, cosines in zip(similar, nearest.rows.tolist(), nearest.similarities.tolist(), strict=True):
-                found += (SimilarExample(*pairs[int(row)], cosine) for row, cosine in zip(rows, cosines, strict=True))
+                for row, cosine in zip(rows, cosines, strict=True):
+                    text, intent = pairs[int(row)]
+                    found.append(SimilarExample(show_turns(text), intent, cosine))
         decisions = []
         for row, text in enumerate(texts):
             order = result.order[row, :MAX_RANKED].tolist()

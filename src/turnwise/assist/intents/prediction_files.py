@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.intents.context import read_utterance
 from turnwise.assist.intents.decision import Decision
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
@@ -35,7 +36,8 @@ def read_table(path: Path, text: str = "text") -> list[dict[str, Any]]:
     """Read all rows of a file with all their columns; a line of a .txt file is the column `text`."""
     rows = list(read_rows(path, [text], suffixes=TEXT_FILE_SUFFIXES, hint="name the column with --text"))
     for row in rows:
-        row.optional_text(text)  # an invalid text raises an error before anything is classified
+        row.optional_text(text)  # invalid rows raise an error before anything is classified
+        read_utterance(row.values, text, row.where)
     return [dict(row.values) for row in rows]
 
 
@@ -70,7 +72,8 @@ def write_predictions(
             progress("classifying texts", start, len(rows))
             chunk = rows[start : start + _CHUNK]
             has_text = [bool((row.get(text) or "").strip()) for row in chunk]
-            texts = [row[text] for row, present in zip(chunk, has_text, strict=True) if present]
+            present_rows = [row for row, present in zip(chunk, has_text, strict=True) if present]
+            texts = [read_utterance(row, text, "the input") for row in present_rows]
             decisions = iter(classifier.decide(texts, neighbours=1, several=several))
             for row, present in zip(chunk, has_text, strict=True):
                 prediction = _prediction(next(decisions) if present else None)

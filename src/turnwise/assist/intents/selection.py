@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnwise.assist.intents.examples import Indices, IntentExamples, Scores
-from turnwise.assist.intents.heads import FOLDS, Flags, HeadName, LogisticHead, SimilarityScorer, assign_folds
+from turnwise.assist.intents.heads import (
+    FOLDS,
+    Flags,
+    HeadName,
+    LogisticHead,
+    SimilarityScorer,
+    assign_folds,
+    cross_validated_logits,
+)
 from turnwise.assist.intents.log_texts import LabelledLog
 from turnwise.core.types import Vectors
 
@@ -79,6 +87,33 @@ def choose_head(correct: Mapping[str, Flags]) -> HeadSelection:
 
 
 # ---- choosing what to fit on
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSelection:
+    """Whether a classifier uses the turns before a text, and why."""
+
+    used: bool
+    reason: str  # in one sentence
+    accuracy: Mapping[str, float]  # with 'context' and of the text 'alone', in cross-validation; or empty
+    evaluated: int  # the number of examples that were predicted
+
+
+def select_context(alone: IntentExamples, in_context: IntentExamples, seed: int) -> ContextSelection:
+    """Choose whether to use context, given the same examples with vectors of texts alone and in context."""
+    if selection_without_evaluation(alone) is not None:
+        return ContextSelection(True, "not compared, because there are too few examples", {}, 0)
+    fold_of = assign_folds(alone.labels, FOLDS, seed)
+    rows = fold_of >= 0
+    correct = {
+        name: cross_validated_logits(examples, fold_of)[rows].argmax(1) == examples.labels[rows]
+        for name, examples in (("alone", alone), ("context", in_context))
+    }
+    accuracy = {name: float(flags.mean()) for name, flags in correct.items()}
+    reason = (
+        f"compared on {int(rows.sum()):,} examples: {accuracy['context']:.1%} in context, {accuracy['alone']:.1%} alone"
+    )
+    return ContextSelection(_is_clearly_better(correct, "context", "alone"), reason, accuracy, int(rows.sum()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.intents.classifier_files import is_classifier, load_pairs, stored_encoder
+from turnwise.assist.intents.context import Utterance
 from turnwise.assist.intents.examples import (
     IntentPair,
     check_any_left,
@@ -45,12 +46,12 @@ class ExampleChange:
     intent: str | None = None  # all examples of this intent are removed too
 
     @classmethod
-    def addition(cls, examples: Sequence[IntentPair]) -> "ExampleChange":
+    def addition(cls, examples: Sequence[tuple[Utterance, str]]) -> "ExampleChange":
         """Return a change that adds examples, also of new intents; raise IntentError if one is blank."""
         return cls(validate_pairs([text for text, _ in examples], [intent for _, intent in examples]))
 
     @classmethod
-    def removal(cls, examples: Sequence[IntentPair] = (), intent: str | None = None) -> "ExampleChange":
+    def removal(cls, examples: Sequence[tuple[Utterance, str]] = (), intent: str | None = None) -> "ExampleChange":
         """Return a change that removes examples, and all of an intent; raise IntentError if one is blank."""
         return cls(cls.addition(examples).pairs, False, intent)
 
@@ -258,16 +259,17 @@ def _make_change(
     examples: dict[IntentPair, IntentPair], change: ExampleChange, classifier: IntentClassifier
 ) -> list[IntentPair]:
     """Make a change in a dictionary of examples, and return those that are added or removed."""
+    pairs = classifier.known_pairs(change.pairs)
     if change.is_addition:
         if classifier.integer_labels_:
-            check_integers(change.pairs)
+            check_integers(pairs)
         new: dict[IntentPair, IntentPair] = {}
-        for pair in change.pairs:
+        for pair in pairs:
             if example_key(pair) not in examples:
                 new.setdefault(example_key(pair), pair)
         examples |= new
         return list(new.values())
-    keys = {example_key(pair) for pair in change.pairs} & examples.keys()
+    keys = {example_key(pair) for pair in pairs} & examples.keys()
     keys |= {key for key in examples if key[1] == change.intent}
     if keys:
         left = {key[1] for key in examples if key not in keys}

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from turnwise.assist.intents import findings
 from turnwise.assist.intents.calibration import Reliability, compute_reliability
 from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.intents.context import encoder_input, has_context, show_turns
 from turnwise.assist.intents.examples import Indices, IntentExamples, Scores, validate_pairs
 from turnwise.assist.intents.heads import assign_folds
 from turnwise.assist.intents.log_texts import Log, sample_log, sample_log_texts
@@ -116,7 +117,7 @@ def run_test(
     `exclude_examples` leaves out texts that are examples of the classifier: it is better on them than on new texts.
     With `unknown_out_of_scope`, texts of intents without examples count as out of scope, else they are an error.
     """
-    pairs = validate_pairs(texts, intents)
+    pairs = classifier.known_pairs(validate_pairs(texts, intents))
     examples = classifier.model_.examples
     classes = {name: index for index, name in enumerate(examples.classes)}
     unknown = Counter(intent for _, intent in pairs if intent not in {*classes, OUT_OF_SCOPE})
@@ -136,7 +137,8 @@ def run_test(
     labels = np.array([classes.get(intent, len(classes)) for _, intent in pairs])
     outputs = _predict_in_chunks(classifier, [text for text, _ in pairs], progress)
     settings = {"head": classifier.head_, "false_rejection": classifier.calibration_.false_rejection}
-    predictions = findings.IntentPredictions(examples.classes, pairs, rows, labels, *outputs)
+    shown = [(show_turns(text), intent) for text, intent in pairs]
+    predictions = findings.IntentPredictions(examples.classes, shown, rows, labels, *outputs)
     return replace(
         _measure(predictions, _describe_settings(classifier) | settings),
         in_examples=sum(is_example),
@@ -170,7 +172,11 @@ def cross_validate(
     pairs = validate_pairs(texts, intents)
     encoder = classifier.load_encoder()
     progress("encoding examples", 0, len(pairs))
-    vectors = encode_distinct(encoder, [text for text, _ in pairs], normalise=True, max_length=classifier.max_length)
+    inputs, length = (
+        [encoder_input(text) for text, _ in pairs],
+        classifier.max_length * (2 if has_context(pairs) else 1),
+    )
+    vectors = encode_distinct(encoder, inputs, normalise=True, max_length=length)
     examples = IntentExamples.from_pairs(pairs, vectors)
     counts = np.bincount(examples.labels)
     if (counts > 1).sum() < 2:
@@ -191,7 +197,8 @@ def cross_validate(
         classifier, encoder, examples, support=support, folds=folds, seed=seed, progress=progress
     )
     first = {pair: row for row, pair in reversed(list(enumerate(pairs)))}
-    predictions = replace(predictions, rows=[first[pair] for pair in predictions.pairs])
+    shown = [(show_turns(text), intent) for text, intent in predictions.pairs]
+    predictions = replace(predictions, rows=[first[pair] for pair in predictions.pairs], pairs=shown)
     return replace(
         _measure(predictions, _describe_settings(classifier)),
         folds=folds,
@@ -224,11 +231,12 @@ def predict_folds(
         seen, left_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
         fitted = classifier.clone().set_params(encoder=encoder)
         texts, intents = zip(*(examples.pairs[row] for row in seen), strict=True)
-        if classifier.tuning is None:
+        if classifier.tuning is None and not has_context(examples.pairs):
             fitted.fit(texts, intents, vectors=examples.vectors[seen], **(support or {}))
             outputs = _predict(fitted, [], examples.vectors[left_out])
-        else:  # tuning changes the vectors
-            outputs = _predict(fitted.fit(texts, intents), [examples.pairs[row][0] for row in left_out])
+        else:  # vectors depend on the examples: on tuning, or on whether context is used
+            fitted.fit(texts, intents, **(support or {}))
+            outputs = _predict(fitted, [examples.pairs[row][0] for row in left_out])
         probabilities[left_out], scores[left_out], decided[left_out] = outputs
     progress("cross-validating", folds, folds)
     rows = np.flatnonzero(fold_of >= 0)
@@ -278,7 +286,8 @@ def _predict(
 ) -> tuple[Scores, Scores, Indices]:
     """Return the probabilities (texts, intents), score and decision of each text, or of vectors instead of texts."""
     if vectors is None:
-        vectors = encode_distinct(classifier.encoder_, texts, normalise=True, max_length=classifier.max_length)
+        inputs, length = classifier.inputs(texts), classifier.input_length
+        vectors = encode_distinct(classifier.encoder_, inputs, normalise=True, max_length=length)
     result = classifier.model_.score(vectors)
     best = result.order[:, 0]
     rejected = result.probabilities.shape[1]

@@ -3,18 +3,20 @@
 import asyncio
 from collections import Counter
 from concurrent.futures import Future
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Path, Response
 from pydantic import Field, model_validator
 
+from turnwise.assist.intents.context import split_turns
 from turnwise.assist.intents.decision import Decision
 from turnwise.assist.intents.storage import ExampleChange
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.serve.errors import ServiceError, configured, error_responses, json_response, unavailable
 from turnwise.serve.example_changes import RecordedChange
 from turnwise.serve.models import LoadedModels, ServedIntents
-from turnwise.serve.schemas import ITEMS, Context, Integer, Name, StrictModel, Text, Texts, make_router
+from turnwise.serve.schemas import ITEMS, Context, Integer, Name, StrictModel, UtteranceInput, make_router
 
 router = make_router("intents")
 
@@ -51,7 +53,7 @@ class ExampleList(StrictModel):
     """The examples of an intent."""
 
     intent: str = Field(description="The name of the intent.")
-    examples: list[str] = Field(description="The texts of its examples.")
+    examples: list[str | list[str]] = Field(description="The texts of its examples; with context, a list of turns.")
 
 
 class AddedExamples(StrictModel):
@@ -95,9 +97,9 @@ async def list_intents(context: Context) -> Response:
 
 
 class PredictRequest(StrictModel, json_schema_extra={"example": {"texts": ["Where is my parcel?"], "neighbours": 3}}):
-    """Texts whose intents to detect."""
+    """Texts, or conversations whose last turns are the texts, whose intents to detect."""
 
-    texts: Texts
+    texts: Annotated[list[UtteranceInput], ITEMS]
     neighbours: Integer = Field(3, ge=0, le=20, description="Nearest examples to return with each decision.")
     several: bool = Field(False, description="Whether to look for several intents in a text.")
 
@@ -108,21 +110,20 @@ async def predict_intents(body: PredictRequest, context: Context) -> Response:
 
     `pending` examples were added or removed, but these predictions do not take them into account yet.
     """
-    context.check_texts(body.texts, "texts")
-    context.record.texts = len(body.texts)
+    texts = context.read_utterances(body.texts, "texts")
+    context.record.texts = len(texts)
     with context.service.lease() as models:
         served = _get_intents(models)
         classifier = served.folder.classifier
-        inputs = body.texts
+        inputs = await context.service.in_thread(partial(classifier.inputs, texts, several=body.several))
         if body.several:
-            inputs = await context.service.in_thread(classifier.inputs, body.texts, several=True)
             context.check_parts(inputs)
-        result = await context.encode(served.batcher, inputs, max_length=classifier.max_length)
+        result = await context.encode(served.batcher, inputs, max_length=classifier.input_length)
 
         def decide() -> Response:
             pending = served.folder.pending
             decisions = classifier.decide(
-                body.texts, neighbours=body.neighbours, several=body.several, vectors=result.vectors
+                texts, neighbours=body.neighbours, several=body.several, vectors=result.vectors
             )
             return json_response({"predictions": decisions, "pending": pending})
 
@@ -130,9 +131,9 @@ async def predict_intents(body: PredictRequest, context: Context) -> Response:
 
 
 class IntentExample(StrictModel):
-    """A text and its intent."""
+    """A text, or a conversation whose last turn is the text, and its intent."""
 
-    text: Text
+    text: UtteranceInput
     intent: Name
 
 
@@ -142,7 +143,8 @@ async def list_examples(
 ) -> Response:
     """Return the examples of an intent; those of `out_of_scope` are texts to abstain from."""
     with context.service.lease() as models:
-        texts = [text for text, other in _get_intents(models).folder.examples if other == intent]
+        examples = _get_intents(models).folder.examples
+        texts = [turns if len(turns := split_turns(text)) > 1 else text for text, other in examples if other == intent]
         if not texts:
             raise ServiceError(404, f"there is no intent {intent!r}: see GET /intents", code="no_such_intent")
         return json_response({"intent": intent, "examples": texts})
@@ -164,9 +166,7 @@ async def add_examples(body: AddExamplesRequest, context: Context) -> Response:
     Examples of the intent `out_of_scope` are texts to abstain from. Predictions take new examples into account once
     the classifier has been recalibrated in the background, usually within seconds; `wait` waits for that.
     """
-    context.check_texts([each.text for each in body.examples], "examples")
-    context.record.texts = len(body.examples)
-    change = ExampleChange.addition([(each.text, each.intent) for each in body.examples])
+    change = ExampleChange.addition(_read_examples(body.examples, context))
     recorded, pending = await _change(context, change, wait=body.wait)
     return json_response({"added": recorded.count, "intents": recorded.intents, "pending": pending})
 
@@ -198,11 +198,15 @@ async def remove_examples(body: RemoveExamplesRequest, context: Context) -> Resp
 
     Predictions take it into account once the classifier has been recalibrated in the background; `wait` waits for that.
     """
-    context.check_texts([each.text for each in body.examples], "examples")
-    context.record.texts = len(body.examples)
-    change = ExampleChange.removal([(each.text, each.intent) for each in body.examples], body.intent or None)
+    change = ExampleChange.removal(_read_examples(body.examples, context), body.intent or None)
     recorded, pending = await _change(context, change, wait=body.wait)
     return json_response({"removed": recorded.count, "pending": pending})
+
+
+def _read_examples(examples: list[IntentExample], context: Context) -> list[tuple[Any, str]]:
+    context.record.texts = len(examples)
+    texts = context.read_utterances([each.text for each in examples], "examples")
+    return [(text, each.intent) for text, each in zip(texts, examples, strict=True)]
 
 
 async def _change(context: Context, change: ExampleChange, *, wait: bool) -> tuple[RecordedChange, int]:
