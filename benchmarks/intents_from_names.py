@@ -1,12 +1,14 @@
 """Intents with almost no labels: accuracy and rejection by examples, names of intents, and logs of four kinds.
 
-python benchmarks/intents_from_names.py DATA OUT [--split test] [--seeds 3]      writes OUT/SPLIT.json
+python benchmarks/intents_from_names.py DATA OUT [--split test] [--seeds 3]      writes OUT/SPLIT.jsonl
 python benchmarks/intents_from_names.py DATA OUT --report [--split test]         prints its tables
 """
 
 import argparse
 import json
+import multiprocessing
 from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 from rich import print as show
 
 from turnwise import Encoder, IntentClassifier
+from turnwise.assist.intents.examples import describe_intent
 from turnwise.cli.benchmarks.labelling import CachedEncoder, sample_examples, split_data
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.evaluation.datasets.intents import load_intents
@@ -70,44 +73,41 @@ def evaluate(classifier: IntentClassifier, test: list[Any], outside: list[str]) 
     return {name: 100 * float(value) for name, value in values.items()}
 
 
-def run(data_folder: Path, out: Path, split: str, seeds: int, sets: list[str]) -> None:
-    """Evaluate every combination and append it to the result file."""
-    encoder = CachedEncoder(Encoder.load("turnwise-small"))
-    path = out / f"{split}.jsonl"
+def run_sample(data_folder: Path, path: Path, split: str, name: str, seed: int) -> None:
+    """Evaluate every combination on one sample of a data set, and append it to the result file."""
     done = {tuple(json.loads(line)["key"]) for line in path.read_text().splitlines()} if path.exists() else set()
-    loaded = {name: load_intents(name, data_folder) for name in SETS}
-    for name in sets:
-        train, test = split_data(loaded[name], split)
-        others = loaded[name].out_of_scope
-        outside = list(others.test if split == "test" else others.valid + others.train)
-        texts, intents = [each.text for each in train], [each.intent for each in train]
-        foreign = [each.text for other in FOREIGN[name] for each in loaded[other].train]
-        descriptions = dict.fromkeys(sorted(set(intents)), "")
-        for shots in SHOTS:
-            for seed in range(seeds):
-                chosen = sample_examples(intents, shots, seed)
-                examples = [texts[row] for row in chosen], [intents[row] for row in chosen]
-                for method in ("prototypes", "today", "names", "full", "500", "long-tailed", "half foreign"):
-                    key = (name, shots, seed, method)
-                    if key in done or (shots == 0 and method in ("prototypes", "today")):
-                        continue
-                    log = None
-                    if method not in ("prototypes", "today", "names"):
-                        log = make_log(method, texts, intents, foreign, seed)
-                    uses_names = method not in ("prototypes", "today")
-                    rate = None if (log is None and shots == 0) or (not uses_names and shots == 1) else 0.05
-                    classifier = IntentClassifier(
-                        encoder,
-                        head="prototypes" if method == "prototypes" else "auto",
-                        use_names=uses_names,
-                        false_rejection=rate,
-                        seed=seed,
-                    )
-                    classifier.fit(*examples, log=log, descriptions=descriptions if uses_names else None)
-                    row = {"key": key, **evaluate(classifier, test, outside)}
-                    with path.open("a") as file:
-                        file.write(json.dumps(row) + "\n")
-        show(name, flush=True)
+    encoder = CachedEncoder(Encoder.load("turnwise-small"))
+    data = load_intents(name, data_folder)
+    train, test = split_data(data, split)
+    others = data.out_of_scope
+    outside = list(others.test if split == "test" else others.valid + others.train)
+    texts, intents = [each.text for each in train], [each.intent for each in train]
+    foreign = [each.text for other in FOREIGN[name] for each in load_intents(other, data_folder).train]
+    descriptions = {intent: describe_intent(intent) or intent for intent in sorted(set(intents))}
+    for shots in SHOTS:
+        chosen = sample_examples(intents, shots, seed)
+        examples = [texts[row] for row in chosen], [intents[row] for row in chosen]
+        for method in ("prototypes", "today", "names", "full", "500", "long-tailed", "half foreign"):
+            key = (name, shots, seed, method)
+            if key in done or (shots == 0 and method in ("prototypes", "today")):
+                continue
+            log = None
+            if method not in ("prototypes", "today", "names"):
+                log = make_log(method, texts, intents, foreign, seed)
+            uses_names = method not in ("prototypes", "today")
+            rate = None if (log is None and shots == 0) or (not uses_names and shots == 1) else 0.05
+            classifier = IntentClassifier(
+                encoder,
+                head="prototypes" if method == "prototypes" else "auto",
+                use_names=uses_names,
+                false_rejection=rate,
+                seed=seed,
+            )
+            classifier.fit(*examples, log=log, descriptions=descriptions if uses_names else None)
+            row = {"key": key, **evaluate(classifier, test, outside)}
+            with path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+    show(name, seed, flush=True)
 
 
 def report(path: Path) -> None:
@@ -138,13 +138,19 @@ def main() -> None:
     parser.add_argument("--split", choices=("valid", "test"), default="test")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sets", nargs="*", default=list(SETS))
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--report", action="store_true")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.report:
         report(arguments.out / f"{arguments.split}.jsonl")
     else:
-        run(arguments.data, arguments.out, arguments.split, arguments.seeds, arguments.sets)
+        path = arguments.out / f"{arguments.split}.jsonl"
+        with ProcessPoolExecutor(arguments.processes, multiprocessing.get_context("spawn")) as pool:
+            samples = [(name, seed) for seed in range(arguments.seeds) for name in arguments.sets]
+            jobs = [pool.submit(run_sample, arguments.data, path, arguments.split, *sample) for sample in samples]
+            for job in jobs:
+                job.result()
 
 
 if __name__ == "__main__":

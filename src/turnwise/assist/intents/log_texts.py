@@ -88,11 +88,13 @@ def sample_log(
     if isinstance(log, np.ndarray) and log.ndim == 2:
         rows = np.random.default_rng(seed).permutation(len(log))[:MAX_LOG_TEXTS]
         return validate_vectors(log[np.sort(rows)], len(rows)), len(log)
-    texts, count = sample_log_texts(log, seed)
+    texts, count = sample_log_texts(log, seed, with_context=with_context)
     return encode(texts), count
 
 
-def sample_log_texts(log: Iterable[str] | Iterable[Dialogue] | Path, seed: int) -> tuple[list[str], int]:
+def sample_log_texts(
+    log: Iterable[Utterance] | Path, seed: int, *, with_context: bool = False
+) -> tuple[list[str], int]:
     """Return distinct texts of a log, at most `MAX_LOG_TEXTS`, and how many texts the log has."""
     sample: list[str] = []
     chance, count = random.Random(seed), 0

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from turnwise.assist.intents import findings
 from turnwise.assist.intents.calibration import Reliability, compute_reliability
 from turnwise.assist.intents.classifier import IntentClassifier
-from turnwise.assist.intents.context import encoder_input, has_context, show_turns
+from turnwise.assist.intents.context import Utterance, encoder_input, has_context, show_turns
 from turnwise.assist.intents.examples import Indices, IntentExamples, Scores, validate_pairs
 from turnwise.assist.intents.heads import assign_folds
 from turnwise.assist.intents.log_texts import Log, sample_log, sample_log_texts
@@ -162,8 +162,8 @@ def cross_validate(
     """Test a classifier on examples, of which those of each fold are classified by one that is fitted on the others.
 
     `classifier` provides the settings and is not fitted itself. All are fitted on a `log` and on `descriptions` of the
-    intents with examples. An intent with a single example cannot be evaluated,
-    but is a possible prediction for the others. Raise IntentError if there are too few examples.
+    intents with examples. An intent with a single example cannot be evaluated, but is a possible prediction for the
+    others. Raise IntentError if there are too few examples.
     """
     classifier = IntentClassifier() if classifier is None else classifier
     if folds < 2:
@@ -172,11 +172,13 @@ def cross_validate(
     pairs = validate_pairs(texts, intents)
     encoder = classifier.load_encoder()
     progress("encoding examples", 0, len(pairs))
-    inputs, length = (
+    in_context, length = has_context(pairs), classifier.max_length
+    vectors = encode_distinct(
+        encoder,
         [encoder_input(text) for text, _ in pairs],
-        classifier.max_length * (2 if has_context(pairs) else 1),
+        normalise=True,
+        max_length=length * 2 if in_context else length,
     )
-    vectors = encode_distinct(encoder, inputs, normalise=True, max_length=length)
     examples = IntentExamples.from_pairs(pairs, vectors)
     counts = np.bincount(examples.labels)
     if (counts > 1).sum() < 2:
@@ -189,8 +191,12 @@ def cross_validate(
     support: dict[str, Any] = {}
     if log is not None:
         progress("reading and encoding the log", 0)
-        encode = partial(encoder.encode, normalise=True, max_length=classifier.max_length)
-        support["log"] = sample_log(log, encode, classifier.seed)[0]
+        encode = partial(encoder.encode, normalise=True, max_length=length)
+        support["log"] = (
+            sample_log_texts(log, classifier.seed, with_context=True)[0]
+            if in_context and not isinstance(log, np.ndarray)
+            else sample_log(log, encode, classifier.seed)[0]
+        )
     if described := {name: (descriptions or {})[name] for name in examples.classes if (descriptions or {}).get(name)}:
         support["descriptions"] = described
     predictions = predict_folds(
@@ -248,11 +254,11 @@ def predict_folds(
 
 
 def classify_log(
-    classifier: IntentClassifier, log: Iterable[str] | Iterable[Dialogue] | Path, *, progress: Progress = silent
+    classifier: IntentClassifier, log: Iterable[Utterance] | Path, *, progress: Progress = silent
 ) -> findings.LogPredictions:
     """Classify the texts of a log, or a sample of them, and return those that may become examples."""
     progress("reading the log", 0)
-    texts, size = sample_log_texts(log, classifier.seed)
+    texts, size = sample_log_texts(log, classifier.seed, with_context=classifier.uses_context)
     probabilities, _, decided = _predict_in_chunks(classifier, texts, progress)
     examples = classifier.model_.examples
     counts = np.bincount(decided, minlength=len(examples.classes) + 1).tolist()
