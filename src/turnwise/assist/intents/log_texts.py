@@ -69,8 +69,11 @@ class LabelledLog:
             weights: Vectors = softmax(_SHARPNESS * (vectors @ refined.T)) * in_scope[:, None]
             refined = unit_rows(prototypes + unit_rows(np.asarray(weights.T @ vectors)))
         similar = softmax(_SHARPNESS * (vectors @ refined.T))
-        soft = (similar + propagated / np.maximum(mass, 1e-12)[:, None]) / 2
-        return cls(vectors, _round_to_half(soft), in_scope)
+        # an intent with many similar texts spreads its labels thinly: sums over the log are made equal
+        propagated /= np.maximum((propagated * in_scope[:, None]).sum(0), 1e-12)
+        propagated /= np.maximum(propagated.sum(1, keepdims=True), 1e-12)
+        soft = (similar + propagated) / 2
+        return cls(vectors, _round_to_half(np.asarray(soft, np.float32)), in_scope)
 
     @property
     def sums(self) -> Vectors:

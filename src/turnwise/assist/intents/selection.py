@@ -5,6 +5,7 @@ accuracy of the first intent, in cross-validation on the examples: both heads pr
 of intents and a log are used unless left-out examples are predicted clearly better without them.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -124,7 +125,10 @@ class SupportSelection:
     log_texts: int  # the number of texts of the log in use
     log_size: int  # the number of texts in the whole log
     reason: str  # in one sentence
-    accuracy: Mapping[str, float]  # with 'examples', also 'names', also the 'log', on left-out examples; or empty
+    accuracy: Mapping[
+        str, float
+    ]  # with 'examples', also 'names', also the 'log', on left-out examples, weighted by how
+    # frequent their intents are in the log; or empty
     evaluated: int  # the number of examples that were predicted
 
     def describe(self) -> str:
@@ -151,20 +155,23 @@ def select_support(examples: IntentExamples, log: Vectors | None, log_size: int,
     if examples.names is None and log is None:
         return Support(examples, None, None, None)
     left_out = None
-    correct: dict[str, Flags] = {}
+    accuracy: dict[str, float] = {}
+    evaluated = 0
     if selection_without_evaluation(examples) is None:
-        rows = np.flatnonzero(assign_folds(examples.labels, FOLDS, seed) == 0)
-        logits = _left_out_logits(examples, log, rows)
-        correct = {name: each.argmax(1) == examples.labels[rows] for name, each in logits.items()}
-        if _is_clearly_better(correct, "examples", "names"):
+        rows, logits, frequencies = _left_out_logits(examples, log, seed)
+        truth = examples.labels[rows]
+        correct = {name: each.argmax(1) == truth for name, each in logits.items()}
+        weights = frequencies[truth]
+        accuracy = {name: float(np.average(flags, weights=weights)) for name, flags in correct.items()}
+        evaluated = len(rows)
+        if _is_clearly_better(correct, "examples", "names", weights):
             examples = examples.without_names()
-        if log is not None and any(_is_clearly_better(correct, name, "log") for name in correct):
+        if log is not None and any(_is_clearly_better(correct, name, "log", weights) for name in correct):
             log = None
         left_out = (rows, logits["log"]) if log is not None else None
     labelled = None if log is None else LabelledLog.label(log, examples)
-    accuracy = {name: float(flags.mean()) for name, flags in correct.items()}
     names = 0 if examples.names is None else len(examples.names.intents)
-    texts, evaluated = 0 if log is None else len(log), len(next(iter(correct.values()), ()))
+    texts = 0 if log is None else len(log)
     reason = "not compared, because there are too few examples"
     if accuracy:
         scores = ", ".join(f"{_DESCRIPTIONS[name]} {value:.1%}" for name, value in accuracy.items())
@@ -175,24 +182,50 @@ def select_support(examples: IntentExamples, log: Vectors | None, log_size: int,
 #: How a reason calls what was compared.
 _DESCRIPTIONS = {"examples": "examples alone", "names": "with names", "log": "with the log"}
 
-
-def _left_out_logits(examples: IntentExamples, log: Vectors | None, rows: Indices) -> dict[str, Scores]:
-    """Return the logits of some examples by regressions on the others, their names, and the log."""
-    seen = examples.select(np.delete(np.arange(len(examples.labels)), rows))
-    vectors = examples.in_scope_vectors[rows]
-    logits = {}
-    if set(seen.without_names().classes) == set(seen.classes):
-        logits["examples"] = LogisticHead.fit(*seen.without_names().support).logits(vectors)
-    if examples.names is not None:
-        logits["names"] = LogisticHead.fit(*seen.support).logits(vectors)
-    if log is not None:
-        logits["log"] = LogisticHead.fit_with_log(*seen.support, LabelledLog.label(log, seen)).logits(vectors)
-    return logits
+#: Folds are evaluated until this many examples have been left out.
+_ENOUGH_LEFT_OUT = 150
 
 
-def _is_clearly_better(correct: Mapping[str, Flags], first: str, second: str) -> bool:
+def _left_out_logits(
+    examples: IntentExamples, log: Vectors | None, seed: int
+) -> tuple[Indices, dict[str, Scores], Scores]:
+    """Return the logits of left-out examples by regressions on the others, their names, and the log.
+
+    Also return their rows, and how frequent each intent is in the log, by the predictions without it; 1 on average.
+    """
+    fold_of = assign_folds(examples.labels, FOLDS, seed)
+    parts: dict[str, list[Scores]] = defaultdict(list)
+    every_row: list[int] = []
+    counts = np.ones(len(examples.classes))
+    for fold in range(FOLDS):
+        rows = np.flatnonzero(fold_of == fold)
+        if len(every_row) >= _ENOUGH_LEFT_OUT or not len(rows):
+            continue
+        seen = examples.select(np.flatnonzero(fold_of != fold))
+        vectors = examples.in_scope_vectors[rows]
+        every_row += rows.tolist()
+        without_log: LogisticHead | None = None
+        if set(seen.without_names().classes) == set(seen.classes):
+            without_log = LogisticHead.fit(*seen.without_names().support)
+            parts["examples"].append(without_log.logits(vectors))
+        if examples.names is not None:
+            without_log = LogisticHead.fit(*seen.support)
+            parts["names"].append(without_log.logits(vectors))
+        if log is not None:
+            labelled = LabelledLog.label(log, seen)
+            parts["log"].append(LogisticHead.fit_with_log(*seen.support, labelled).logits(vectors))
+            if without_log is not None:
+                predicted = without_log.logits(log).argmax(1)
+                counts += np.bincount(predicted, labelled.in_scope, minlength=len(counts))
+    complete = {name: np.concatenate(each) for name, each in parts.items() if sum(map(len, each)) == len(every_row)}
+    return np.array(every_row, np.int64), complete, counts / counts.mean()
+
+
+def _is_clearly_better(correct: Mapping[str, Flags], first: str, second: str, weights: Scores | None = None) -> bool:
     """Return whether the first predicts more examples correctly than the second, by more than a standard deviation."""
     if first not in correct or second not in correct:
         return False
-    one, other = correct[first], correct[second]
-    return bool(one.sum() - other.sum() > np.sqrt((one != other).sum()))
+    differences = correct[first].astype(np.float64) - correct[second]
+    if weights is not None:
+        differences *= weights
+    return bool(differences.sum() > np.sqrt((differences**2).sum()))
