@@ -24,7 +24,7 @@ from turnwise.assist.intents.examples import Indices, IntentExamples, Scores, va
 from turnwise.assist.intents.heads import assign_folds
 from turnwise.assist.intents.log_texts import Log, sample_log, sample_log_texts
 from turnwise.assist.intents.selection import SupportSelection
-from turnwise.core.dialogue import OUT_OF_SCOPE, Dialogue
+from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError, MissingPackageError
 from turnwise.core.files import csv_text, write_atomic
 from turnwise.core.html import render_page
