@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turnwise.cli.output import Block, columns, excerpt, facts, lines, message, show
+from turnwise.core.project import Project
 
 if TYPE_CHECKING:
     from turnwise.assist.intents.classifier import IntentClassifier
@@ -20,6 +21,16 @@ _MIN_CALIBRATION_TEXTS = 30
 
 #: Number of intents that the terminal shows.
 _MAX_INTENTS = 20
+
+
+def add_to_project(project: Project, classifier: "IntentClassifier") -> "tuple[Path, IntentClassifier]":
+    """Make a classifier the one that a project uses; return its folder, and it with the examples that it takes over."""
+    from turnwise.assist.intents.storage import add_classifier, read_added, read_classifier
+
+    folder = add_classifier(project, classifier)
+    if taken := len(read_added(folder)):
+        message(f"{taken:,} examples that were added to the previous classifier are added to this one as well")
+    return folder, read_classifier(folder)
 
 
 def predictions_table(out: Path, counts: "PredictionCounts") -> Block:

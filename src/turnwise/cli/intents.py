@@ -11,7 +11,7 @@ import turnwise
 from turnwise.cli import options
 from turnwise.cli.corpus import export_report
 from turnwise.cli.help import command_group
-from turnwise.cli.intent_output import decision_block, predictions_table, show_classifier, show_result
+from turnwise.cli.intent_output import add_to_project, decision_block, predictions_table, show_classifier, show_result
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
@@ -175,10 +175,8 @@ def predict_command(
 
     Example: `turnwise intents predict intents --file messages.csv --out predictions.csv`
     """
-    if bool(texts) == (file is not None):
-        raise typer.BadParameter("give either texts or a file", param_hint="TEXTS / --file")
-    if context and file is not None:
-        raise typer.BadParameter("in a file, the column 'context' has the turns before a text", param_hint="--context")
+    if bool(texts) == (file is not None) or (context and file is not None):
+        raise typer.BadParameter("give either texts or a file with a column 'context'", param_hint="TEXTS / --file")
     from turnwise.assist.intents.examples import read_texts
     from turnwise.assist.intents.prediction_files import read_table, write_predictions
     from turnwise.assist.intents.storage import read_classifier
@@ -321,10 +319,14 @@ def export_command(
 
     Example: `turnwise intents examples export intents --out nlu.yml`
     """
+    from turnwise.assist.intents.context import has_context, last_turn
     from turnwise.assist.intents.storage import read_examples
     from turnwise.corpus.exporting import LABELLED_FORMATS, export_dialogues, labelled_dialogues
 
-    examples = labelled_dialogues(read_examples(folder))
+    pairs = read_examples(folder)
+    if has_context(pairs):
+        message("the turns before the examples are left out: these formats have texts alone")
+    examples = labelled_dialogues([(last_turn(text), intent) for text, intent in pairs])
     counts = export_dialogues(examples, out, LABELLED_FORMATS[out.suffix], overwrite=force)
     show(counts.as_dict(), export_report(out, counts), as_json=as_json)
 
@@ -420,16 +422,6 @@ def _open_for_report(folder: Path, given: list[str]) -> "IntentClassifier":
                 " report on the file of examples, with --tune"
             )
         return classifier
-
-
-def add_to_project(project: Project, classifier: "IntentClassifier") -> "tuple[Path, IntentClassifier]":
-    """Make a classifier the one that a project uses; return its folder, and it with the examples that it takes over."""
-    from turnwise.assist.intents.storage import add_classifier, read_added, read_classifier
-
-    folder = add_classifier(project, classifier)
-    if taken := len(read_added(folder)):
-        message(f"{taken:,} examples that were added to the previous classifier are added to this one as well")
-    return folder, read_classifier(folder)
 
 
 def _read(path: Path, text: str, intent: str) -> Labelled:

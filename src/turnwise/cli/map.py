@@ -290,7 +290,7 @@ def finish_command(
     Example: `turnwise labels finish map --out intents`, then `turnwise intents predict intents "Where is my parcel?"`
     """
     from turnwise.assist.intents.storage import replace_classifier
-    from turnwise.cli.intents import add_to_project
+    from turnwise.cli.intent_output import add_to_project
 
     project = None if out is not None else options.require_project("--out")
     with _open(folder, read_only=True) as labelling, progress_bar() as progress:

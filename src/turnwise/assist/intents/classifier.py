@@ -1,11 +1,10 @@
 """The intent classifier: fitted on a few examples per intent, it returns decisions with reasons, or abstains."""
 
-import inspect
 import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from turnwise.assist.intents.calibration import Calibration
 from turnwise.assist.intents.classifier_files import StoredClassifier, load_stored, write_classifier
 from turnwise.assist.intents.context import Utterance, encoder_input, has_context, join_turns, last_turn
-from turnwise.assist.intents.decision import Decision, Segments, best_segmentation, combine_decisions, split_text
+from turnwise.assist.intents.decision import Decision, best_segmentation, combine_decisions, split_texts
 from turnwise.assist.intents.examples import (
     IntentExamples,
     IntentNames,
@@ -27,6 +26,7 @@ from turnwise.assist.intents.examples import (
 from turnwise.assist.intents.heads import HeadChoice
 from turnwise.assist.intents.log_texts import Log, sample_log
 from turnwise.assist.intents.model import IntentModel, IntentSettings
+from turnwise.assist.intents.parameters import Parameters
 from turnwise.assist.intents.selection import (
     ContextSelection,
     HeadSelection,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["IntentClassifier", "IntentError"]
 
 
-class IntentClassifier:
+class IntentClassifier(Parameters):
     """Predicts the intent of texts, or abstains; follows scikit-learn's conventions, but does not need scikit-learn.
 
     Args:
@@ -98,33 +98,6 @@ class IntentClassifier:
         self.max_length = max_length
         self.tuning = tuning
         self.seed = seed
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; `deep` has no effect."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **values: Any) -> Self:
-        """Set parameters by name."""
-        names = list(self.get_params())
-        for name, value in values.items():
-            if name not in names:
-                raise IntentError(f"IntentClassifier has no parameter {name!r}: choose from {', '.join(names)}")
-            setattr(self, name, value)
-        return self
-
-    def clone(self) -> "IntentClassifier":
-        """Return a classifier with the same parameters that is not fitted, and shares the encoder."""
-        return type(self)(**self.get_params())
-
-    __sklearn_clone__ = clone
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, Tags, TargetTags
-
-        return Tags(estimator_type="classifier", target_tags=TargetTags(True), classifier_tags=ClassifierTags())
-
-    def __repr__(self) -> str:
-        return f"IntentClassifier({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
 
     @property
     def settings(self) -> IntentSettings:
@@ -302,7 +275,7 @@ class IntentClassifier:
         A text has up to 36 parts.
         """
         strings = [join_turns(text) for text in texts]
-        parts = [part for parts in _split_texts(strings, several).values() for part in parts.values()]
+        parts = [part for parts in split_texts(strings, several).values() for part in parts.values()]
         return [*map(self._encoder_input, strings), *parts]
 
     def decide(
@@ -313,7 +286,7 @@ class IntentClassifier:
         `several` searches for several intents in a text; `vectors` are unit vectors of the `inputs`, if known.
         """
         model, strings = self._fitted_model(), [join_turns(text) for text in texts]
-        split = _split_texts(strings, several)
+        split = split_texts(strings, several)
         every_text = [*strings, *(part for parts in split.values() for part in parts.values())]
         every_vector = self._encode_missing(every_text, vectors, len(every_text))
         every = model.decide([last_turn(text) for text in every_text], every_vector, neighbours)
@@ -473,10 +446,3 @@ class IntentClassifier:
             return self._encode(texts)
         vectors = validate_vectors(vectors, count)
         return np.concatenate([vectors, self._encode(texts[count:])]) if len(texts) > count else vectors
-
-
-def _split_texts(texts: Sequence[str], several: bool) -> dict[int, Segments]:
-    """Return the segments of texts that have more than one, by their rows; none unless `several`."""
-    if not several:
-        return {}
-    return {row: parts for row, text in enumerate(texts) if len(parts := split_text(last_turn(text))) > 1}

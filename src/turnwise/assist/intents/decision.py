@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
+from turnwise.assist.intents.context import last_turn
 from turnwise.core.text import shorten_text
 
 #: The number of intents that a decision ranks at most.
@@ -125,6 +126,13 @@ def split_text(text: str) -> Segments:
     segments = {(first, last): text[clauses[first][0] : clauses[last - 1][1]].strip() for first, last in spans}
     # the whole text is kept unchanged, with what surrounds its clauses
     return {**segments, (0, max(1, len(clauses))): text}
+
+
+def split_texts(texts: Sequence[str], several: bool) -> dict[int, Segments]:
+    """Return the segments of texts that have more than one, by their rows; none unless `several`."""
+    if not several:
+        return {}
+    return {row: parts for row, text in enumerate(texts) if len(parts := split_text(last_turn(text))) > 1}
 
 
 def best_segmentation(segments: Segments, scores: Sequence[float]) -> list[int]:
