@@ -23,6 +23,7 @@ from turnwise.evaluation.datasets.intents import load_intents
 
 SETS = ("clinc150", "banking77", "hwu64", "snips", "atis", "massive")
 SHOTS = (0, 1, 2, 5, 10)
+METHODS = ("prototypes", "today", "names", "full", "500", "long-tailed", "half foreign")
 
 #: Sets whose training texts stand for the other half of a log: they share no domain with the first.
 FOREIGN = {
@@ -73,8 +74,8 @@ def evaluate(classifier: IntentClassifier, test: list[Any], outside: list[str]) 
     return {name: 100 * float(value) for name, value in values.items()}
 
 
-def run_sample(data_folder: Path, path: Path, split: str, name: str, seed: int) -> None:
-    """Evaluate every combination on one sample of a data set, and append it to the result file."""
+def run_sample(data_folder: Path, path: Path, split: str, methods: list[str], name: str, seed: int) -> None:
+    """Evaluate methods on one sample of a data set, and append the results to a file."""
     done = {tuple(json.loads(line)["key"]) for line in path.read_text().splitlines()} if path.exists() else set()
     encoder = CachedEncoder(Encoder.load("turnwise-small"))
     data = load_intents(name, data_folder)
@@ -87,7 +88,7 @@ def run_sample(data_folder: Path, path: Path, split: str, name: str, seed: int) 
     for shots in SHOTS:
         chosen = sample_examples(intents, shots, seed)
         examples = [texts[row] for row in chosen], [intents[row] for row in chosen]
-        for method in ("prototypes", "today", "names", "full", "500", "long-tailed", "half foreign"):
+        for method in methods:
             key = (name, shots, seed, method)
             if key in done or (shots == 0 and method in ("prototypes", "today")):
                 continue
@@ -138,6 +139,7 @@ def main() -> None:
     parser.add_argument("--split", choices=("valid", "test"), default="test")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sets", nargs="*", default=list(SETS))
+    parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--report", action="store_true")
     arguments = parser.parse_args()
@@ -148,7 +150,10 @@ def main() -> None:
         path = arguments.out / f"{arguments.split}.jsonl"
         with ProcessPoolExecutor(arguments.processes, multiprocessing.get_context("spawn")) as pool:
             samples = [(name, seed) for seed in range(arguments.seeds) for name in arguments.sets]
-            jobs = [pool.submit(run_sample, arguments.data, path, arguments.split, *sample) for sample in samples]
+            jobs = [
+                pool.submit(run_sample, arguments.data, path, arguments.split, arguments.methods, *sample)
+                for sample in samples
+            ]
             for job in jobs:
                 job.result()
 

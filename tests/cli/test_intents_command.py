@@ -401,4 +401,4 @@ def test_context(tmp_path, run):
     with (tmp_path / "predicted.csv").open(encoding="utf-8") as file:
         assert [row["predicted_intent"] for row in csv.DictReader(file)] == [intent for *_, intent in rows]
     _, stderr = run("predict", out, "--file", path, "--context", "hello", code=2)
-    assert "the column 'context'" in stderr
+    assert "a file with a column 'context'" in stderr
