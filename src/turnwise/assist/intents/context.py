@@ -54,8 +54,9 @@ def has_context(pairs: Iterable[tuple[str, str]]) -> bool:
 
 
 def show_turns(text: str) -> str:
-    """Return an utterance for people to read."""
-    return text.replace(SEPARATOR, " › ")
+    """Return an utterance for people to read, with the turn before it."""
+    *before, last = split_turns(text)
+    return f"{last} (after '{before[-1]}')" if before else last
 
 
 def encoder_input(text: str) -> EncoderInput:
