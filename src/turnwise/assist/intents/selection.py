@@ -156,14 +156,14 @@ def select_support(examples: IntentExamples, log: Vectors | None, log_size: int,
         return Support(examples, None, None, None)
     left_out = None
     accuracy: dict[str, float] = {}
-    evaluated = 0
+    rows = np.empty(0, np.int64)
     if selection_without_evaluation(examples) is None:
         rows, logits, frequencies = _left_out_logits(examples, log, seed)
+    if len(rows):
         truth = examples.labels[rows]
         correct = {name: each.argmax(1) == truth for name, each in logits.items()}
         weights = frequencies[truth]
         accuracy = {name: float(np.average(flags, weights=weights)) for name, flags in correct.items()}
-        evaluated = len(rows)
         if _is_clearly_better(correct, "examples", "names", weights):
             examples = examples.without_names()
         if log is not None and any(_is_clearly_better(correct, name, "log", weights) for name in correct):
@@ -175,8 +175,8 @@ def select_support(examples: IntentExamples, log: Vectors | None, log_size: int,
     reason = "not compared, because there are too few examples"
     if accuracy:
         scores = ", ".join(f"{_DESCRIPTIONS[name]} {value:.1%}" for name, value in accuracy.items())
-        reason = f"compared on {evaluated:,} left-out examples: {scores}"
-    return Support(examples, labelled, SupportSelection(names, texts, log_size, reason, accuracy, evaluated), left_out)
+        reason = f"compared on {len(rows):,} left-out examples: {scores}"
+    return Support(examples, labelled, SupportSelection(names, texts, log_size, reason, accuracy, len(rows)), left_out)
 
 
 #: How a reason calls what was compared.
@@ -186,6 +186,10 @@ _DESCRIPTIONS = {"examples": "examples alone", "names": "with names", "log": "wi
 _ENOUGH_LEFT_OUT = 150
 
 
+#: The cosine from which examples of an intent are left out together.
+_VERY_SIMILAR = 0.8
+
+
 def _left_out_logits(
     examples: IntentExamples, log: Vectors | None, seed: int
 ) -> tuple[Indices, dict[str, Scores], Scores]:
@@ -193,7 +197,7 @@ def _left_out_logits(
 
     Also return their rows, and how frequent each intent is in the log, by the predictions without it; 1 on average.
     """
-    fold_of = assign_folds(examples.labels, FOLDS, seed)
+    fold_of = _assign_folds_of_groups(examples, seed)
     parts: dict[str, list[Scores]] = defaultdict(list)
     every_row: list[int] = []
     counts = np.ones(len(examples.classes))
@@ -219,6 +223,27 @@ def _left_out_logits(
                 counts += np.bincount(predicted, labelled.in_scope, minlength=len(counts))
     complete = {name: np.concatenate(each) for name, each in parts.items() if sum(map(len, each)) == len(every_row)}
     return np.array(every_row, np.int64), complete, counts / counts.mean()
+
+
+def _assign_folds_of_groups(examples: IntentExamples, seed: int) -> Indices:
+    """Return the fold of each in-scope example; very similar ones of an intent are in the same fold.
+
+    Otherwise, examples that were labelled as groups would be predicted by each other, with or without a log. The fold
+    is -1 where all examples of an intent are very similar.
+    """
+    group_of = np.arange(len(examples.labels))
+    for label in np.unique(examples.labels):
+        members = np.flatnonzero(examples.labels == label)
+        vectors = examples.in_scope_vectors[members]
+        is_similar = vectors @ vectors.T >= _VERY_SIMILAR
+        groups = members.copy()
+        while not np.array_equal(lowest := np.where(is_similar, groups, len(group_of)).min(1), groups):
+            groups = lowest
+        group_of[members] = groups
+    first = np.unique(group_of)
+    folds = np.full(len(group_of), -1, np.int64)
+    folds[first] = assign_folds(examples.labels[first], FOLDS, seed)
+    return folds[group_of]
 
 
 def _is_clearly_better(correct: Mapping[str, Flags], first: str, second: str, weights: Scores | None = None) -> bool:
