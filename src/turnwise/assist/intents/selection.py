@@ -172,7 +172,7 @@ def select_support(examples: IntentExamples, log: Vectors | None, log_size: int,
     labelled = None if log is None else LabelledLog.label(log, examples)
     names = 0 if examples.names is None else len(examples.names.intents)
     texts = 0 if log is None else len(log)
-    reason = "not compared, because there are too few examples"
+    reason = "not compared, because there are too few examples, or they are too similar"
     if accuracy:
         scores = ", ".join(f"{_DESCRIPTIONS[name]} {value:.1%}" for name, value in accuracy.items())
         reason = f"compared on {len(rows):,} left-out examples: {scores}"
