@@ -7,7 +7,6 @@ as the text around its slots, never as a text with placeholders in it, so braces
 import json
 import sqlite3
 from array import array
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -163,43 +162,51 @@ def _load_template(pieces: str, names: str) -> Template:
 
 
 class EntityBook:
-    """The values of every slot of a corpus (TaDSE, appendix A); case and surrounding space make no difference."""
+    """The values of every slot of a corpus (TaDSE, appendix A); case and surrounding space make no difference.
+
+    They are in a temporary database, not in memory.
+    """
 
     def __init__(self) -> None:
-        self._forms: defaultdict[str, defaultdict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+        self._database = sqlite3.connect("")
+        self._database.execute(
+            "CREATE TABLE form (name TEXT, value TEXT, form TEXT, times INTEGER, PRIMARY KEY (name, value, form))"
+            " WITHOUT ROWID"
+        )
 
     @classmethod
     def from_corpus(cls, corpus: Iterable[Dialogue], speaker: str | None = None) -> "EntityBook":
         """Count the values in the turns of a speaker (None: of all)."""
         book = cls()
-        for _, turn in iterate_turns(corpus, speaker):
-            for slot in non_overlapping_slots(turn) if turn.slots else ():
-                if not slot.value.isspace():
-                    book._forms[slot.name][normalise_text(slot.value)][slot.value] += 1
+        turns = (turn for _, turn in iterate_turns(corpus, speaker) if turn.slots)
+        values = ((slot.name, slot.value) for turn in turns for slot in non_overlapping_slots(turn))
+        book._database.executemany(
+            "INSERT INTO form VALUES (?, ?, ?, 1) ON CONFLICT (name, value, form) DO UPDATE SET times = times + 1",
+            ((name, normalise_text(value), value) for name, value in values if not value.isspace()),
+        )
         return book
-
-    @cached_property
-    def _ranked(self) -> dict[str, list[tuple[str, int]]]:
-        ranked = {}
-        for name, values in self._forms.items():
-            counted = [(min(forms, key=lambda form: (-forms[form], form)), forms.total()) for forms in values.values()]
-            ranked[name] = sorted(counted, key=lambda item: (-item[1], item[0]))
-        return ranked
 
     @cached_property
     def counts(self) -> dict[str, int]:
         """The number of values of each slot, most frequent first; ties in alphabetical order."""
-        counts = {name: sum(count for _, count in values) for name, values in self._ranked.items()}
-        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+        return dict(
+            self._database.execute("SELECT name, SUM(times) AS total FROM form GROUP BY name ORDER BY total DESC, name")
+        )
 
     @property
     def distinct_values(self) -> int:
         """The number of distinct values of all slots together."""
-        return sum(map(len, self._forms.values()))
+        (count,) = self._database.execute("SELECT COUNT(*) FROM (SELECT DISTINCT name, value FROM form)").fetchone()
+        return int(count)
 
     def most_common(self, name: str, k: int | None = None) -> list[tuple[str, int]]:
         """Return the `k` most frequent values of a slot, or all, and their counts; ties in alphabetical order."""
-        return self._ranked.get(name, [])[:k]
+        query = (
+            "SELECT form, total FROM (SELECT form, SUM(times) OVER (PARTITION BY value) AS total,"
+            " ROW_NUMBER() OVER (PARTITION BY value ORDER BY times DESC, form) AS place FROM form WHERE name = ?)"
+            " WHERE place = 1 ORDER BY total DESC, form LIMIT ?"
+        )
+        return self._database.execute(query, (name, -1 if k is None else k)).fetchall()
 
 
 def require_slots(book: EntityBook, corpus: Corpus, speaker: str | None) -> None:
