@@ -10,7 +10,7 @@ from turnwise.cli.help import command_group
 from turnwise.cli.options import AsJson, Datasets, Model, Overrides
 from turnwise.cli.output import facts, progress_bar, show
 
-bench_app = command_group("Measure speed relative to other libraries, and the effort of labelling.")
+bench_app = command_group("Measure speed against other libraries, and labelling effort.")
 
 Repeats = Annotated[int, Option(help="Number of rounds; the best one is reported.", min=1)]
 SchemaGuided = Annotated[
