@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.helpers import ROOT
+from turnwise.core.project import Project
 from turnwise.version import __version__
 
 #: Folders of a package, each built as a wheel.
@@ -164,7 +165,8 @@ def check_start(run: Callable[..., str], folder: Path) -> None:
     run("turnwise", "corpus", "sample", "--out", "sample", "--dialogues", 60, "--seed", 1)
     run("turnwise", "corpus", "export", "sample", "--format", "messages", "--out", "chats.jsonl")
     run("turnwise", "start", "chats.jsonl", "--out", "project", "--no-serve")
-    table = folder / "project" / "responses"
+    project = Project.load(folder / "project")
     model = ("--model", "turnwise-small-int8")
-    suggestions = run("turnwise", "responses", "suggest", table, "where is my parcel?", *model, "--json")
-    assert json.loads(suggestions) and (folder / "project" / "map").is_dir()
+    words = (project.part("responses"), "where is my parcel?", *model, "--json")
+    suggestions = run("turnwise", "responses", "suggest", *words)
+    assert json.loads(suggestions)["suggestions"] and project.part("map").is_dir()

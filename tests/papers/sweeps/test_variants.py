@@ -23,8 +23,7 @@ from turnwise.papers.sweeps import run as sweep_module
 from turnwise.papers.sweeps.experiment import EvaluationPlan, SweepPoint
 from turnwise.papers.sweeps.plan import Sweep, load_sweep, run_name
 from turnwise.papers.sweeps.run import run_sweep
-from turnwise.training import loop
-from turnwise.training.checkpoint import TRAINED
+from turnwise.training.checkpoint import FIRST, TRAINED
 from turnwise.training.loop import train
 from turnwise.training.recipe import Recipe, load_recipe
 
@@ -231,12 +230,12 @@ def test_variants_equal_train_and_evaluate(
     assert [point.name for point in points] == ["untrained", *METHODS]
     assert not any(point.failure for point in points)
     train(load_recipe(recipes / "two.yaml"), corpus(), tmp_path / "model")
-    for point, folder in ((points[4], tmp_path / "model"), (points[2], tmp_path / "model" / loop.FIRST)):
+    for point, folder in ((points[4], tmp_path / "model"), (points[2], tmp_path / "model" / FIRST)):
         assert point.folder is not None
         ours, alone = load_file(point.folder / "model.safetensors"), load_file(folder / "model.safetensors")
         assert ours.keys() == alone.keys() and all(torch.equal(ours[name], alone[name]) for name in ours)
     texts = list(dict.fromkeys(turn.text for dialogue in corpus() for turn in dialogue.turns))
-    first = tmp_path / "model" / loop.FIRST
+    first = tmp_path / "model" / FIRST
     for point, model in (
         (points[1], postprocess_model(wrap_model(Encoder.load(backbone())), "whitening", texts)),
         (points[2], wrap_model(Encoder.load(first))),
