@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ from tests.helpers import ROOT
 from tests.helpers.chats import write_chats
 from tests.helpers.command_line import run
 from tests.helpers.isolated import NAMESPACES
+from tests.helpers.small_map import reduce_by_components
 from turnwise.assist.intents.storage import IntentFolder
-from turnwise.assist.map import page
 from turnwise.corpus.synthetic.sample import sample_dialogues
 
 #: A file of a project by a pattern, and a command that reads it.
@@ -43,7 +42,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str],
     place = tmp_path_factory.mktemp("damage")
     project = place / "project"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "MapSettings", partial(page.MapSettings, "tsne"))
+        reduce_by_components(patch)
         log = write_chats(place / "chats.jsonl", list(sample_dialogues(20, 1)))
         run("start", log, "--out", project, "--model", tiny_folder("bert"), "--no-serve")
         patch.chdir(project)

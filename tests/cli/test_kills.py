@@ -18,8 +18,8 @@ from tests.helpers import HANG_SECONDS
 from tests.helpers.chats import write_chats
 from tests.helpers.command_line import run
 from tests.helpers.processes import start, start_command
+from tests.helpers.small_map import reduce_by_components
 from turnwise.assist.intents.storage import read_classifier, read_examples
-from turnwise.assist.map import page
 from turnwise.core.project import Project
 from turnwise.corpus.storage.store import MANIFEST, Store
 from turnwise.corpus.synthetic.sample import sample_dialogues
@@ -41,7 +41,7 @@ def run_until_write(number: int, place: Path, *arguments: str) -> None:
 
         setattr(os, name, partial(kill_or, getattr(os, name)))
     os.chdir(place)
-    page.MapSettings = partial(page.MapSettings, "tsne")  # type: ignore[misc, assignment]
+    reduce_by_components(pytest.MonkeyPatch())
     run(*arguments)
 
 
@@ -61,7 +61,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str],
     """A project with a labelled map and a classifier, and beside it a log and examples."""
     place = tmp_path_factory.mktemp("kills")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "MapSettings", partial(page.MapSettings, "tsne"))
+        reduce_by_components(patch)
         write_chats(place / "chats.jsonl", list(sample_dialogues(24, 1)))
         log = write_chats(place / "first.jsonl", list(sample_dialogues(20, 1)))
         run("start", log, "--out", place / "project", "--model", tiny_folder("bert"), "--no-serve")
@@ -82,6 +82,7 @@ def place(built: Path, tmp_path: Path) -> Path:
     return tmp_path / "place"
 
 
+@pytest.mark.full
 def test_fitting(place: Path) -> None:
     project = place / "project"
     for _ in kills(project, "intents", "fit", place / "second.csv"):
@@ -108,7 +109,10 @@ def test_finishing_labels(place: Path) -> None:
     assert (used / "labels.csv").is_file()
 
 
-def test_starting_again_without_the_record_of_the_build_keeps_labels(place: Path) -> None:
+def test_starting_again_without_the_record_of_the_build_keeps_labels(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reduce_by_components(monkeypatch)
     project = place / "project"
     (project / "builds" / "1" / "built.json").unlink()
     run("start", place / "first.jsonl", "--out", project, "--no-serve")
@@ -150,7 +154,7 @@ def run_until_unpacked(number: int, place: Path, *arguments: str) -> None:
     zipfile.ZipFile.extractall = extract  # type: ignore[method-assign, assignment]
     tempfile.tempdir = str(place / "temporary")
     os.chdir(place)
-    page.MapSettings = partial(page.MapSettings, "tsne")  # type: ignore[misc, assignment]
+    reduce_by_components(pytest.MonkeyPatch())
     run(*arguments)
 
 
@@ -183,6 +187,7 @@ def test_unpacked_archives_lie_in_the_output_folder_and_are_removed(place: Path,
     assert not list(out.rglob(".writing-*")) and not list(out.rglob(".importing"))
 
 
+@pytest.mark.full
 def test_the_second_of_two_starts_says_who_holds_the_project(place: Path) -> None:
     project = place / "project"
     command = ["start", place / "chats.jsonl", "--no-serve"]

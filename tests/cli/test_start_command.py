@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import pytest
 
 from tests.helpers.chats import write_chats
 from tests.helpers.command_line import run
+from tests.helpers.small_map import reduce_by_components
 from turnwise.assist.intents.storage import read_examples
-from turnwise.assist.map import page
 from turnwise.assist.map.utterance_map import UtteranceMap
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.project import Part, Project
@@ -35,10 +34,9 @@ def dialogues() -> list[Dialogue]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _reduce_by_tsne() -> Iterator[None]:
-    """Reduce vectors by t-SNE: UMAP is compiled for a minute when it is first used."""
+def _reduce_by_components() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "MapSettings", partial(page.MapSettings, "tsne"))
+        reduce_by_components(patch)
         yield
 
 

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from turnwise.assist.map import reduction
 from turnwise.assist.map.clustering import describe_clusters
 from turnwise.assist.map.utterance_map import MapUtterance, UtteranceMap
 
@@ -41,3 +43,9 @@ def save_map(folder: Path, rows: int = 24, seed: int = 0) -> Path:
     """Save such a map and return its folder."""
     small_map(rows, seed).save(folder)
     return folder
+
+
+def reduce_by_components(patch: pytest.MonkeyPatch) -> None:
+    """Make maps and clusters of principal components: compiling UMAP takes half a minute, t-SNE 15 seconds per map."""
+    patch.setattr(reduction, "_MIN_TEXTS", 10**9)
+    patch.setattr(reduction, "_import_umap", lambda: None)

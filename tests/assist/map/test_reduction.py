@@ -21,8 +21,7 @@ def same_topic_fraction(points: np.ndarray) -> float:
     return float((TOPIC_OF[distances.argmin(1)] == TOPIC_OF).mean())
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("method", ["umap", "tsne"])
+@pytest.mark.parametrize("method", ["umap", pytest.param("tsne", marks=pytest.mark.full)])
 def test_topics_stay_together_and_results_are_reproducible(method: Method) -> None:
     descriptions: list[str] = []
     reduction = DimensionReduction(
