@@ -1,6 +1,8 @@
 # `make demo` and `make test` work from a fresh clone: they build .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests and demo start many processes: compiled modules are kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo demo-train test test-full coverage check bench docs wheels clean
 .DEFAULT_GOAL := setup

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from turnwise.assist.intents.classifier import IntentClassifier
+from turnwise.assist.intents.examples import describe_intent
 from turnwise.assist.labelling.active_learning import QuestionSelector
 from turnwise.assist.labelling.changes import GroupAssignment, LabelChange, label_rows
 from turnwise.core.plots import line_chart, write_chart
@@ -143,7 +144,7 @@ def _fitted(
                 [texts[row] for row in rows],
                 [intents[row] for row in rows],
                 log=[texts[row] for row in others],
-                descriptions=dict.fromkeys(sorted(names), ""),
+                descriptions=dict.fromkeys(sorted(filter(describe_intent, names)), ""),  # others need an example
             )
             yield step, classifier
         return
