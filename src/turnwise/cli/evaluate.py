@@ -27,8 +27,8 @@ def evaluate_command(
     model: Annotated[
         str,
         Argument(
-            help="turnwise-small, minilm, a model folder, a Hugging Face id, sentence-transformers:NAME, glove:FILE, "
-            "or module:function (from a list of texts to an array)."
+            help="turnwise-small or minilm (English), a model folder, a Hugging Face id, sentence-transformers:NAME, "
+            "glove:FILE, or module:function (from a list of texts to an array)."
         ),
     ],
     data: options.Data,

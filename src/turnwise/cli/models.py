@@ -23,7 +23,9 @@ _DIMENSIONS, _WORDS, _TEXTS = 256, 10_000, 20_000
 
 
 def embed_command(
-    model: Annotated[str, Argument(help="turnwise-small, minilm, a folder, a Hugging Face id, or as for `evaluate`.")],
+    model: Annotated[
+        str, Argument(help="turnwise-small or minilm (English), a folder, a Hugging Face id, or as for `evaluate`.")
+    ],
     source: Annotated[
         str,
         Argument(

@@ -42,7 +42,7 @@ def registered(kind: registry.Kind) -> Callable[[Any], Any]:
     return check
 
 
-_NAMES = "turnwise-small, minilm, a model folder or a Hugging Face id"
+_NAMES = "turnwise-small or minilm (English), a model folder or a Hugging Face id"
 _DATA = "Folder of data sets, or a sample store."
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
@@ -52,7 +52,7 @@ OptionalModel = Annotated[
 ]
 ModelArgument = Annotated[str, Argument(help=f"{_NAMES}.")]
 OptionalReranker = Annotated[
-    str | None, Option(help="Re-ranker: turnwise-reranker, a model folder or a Hugging Face id.")
+    str | None, Option(help="Re-ranker: turnwise-reranker (English), a model folder or a Hugging Face id.")
 ]
 Splits = Annotated[
     list[str] | None,

@@ -132,7 +132,7 @@ def start_command(
         Option(metavar="COUNTRY", help="Mask personal data, with phone numbers of this country, such as DE."),
     ] = None,
     model: Annotated[
-        str | None, Option(help=f"Encoder: {TURNWISE_SMALL_INT8} (default; fast on a CPU), or as for `serve`.")
+        str | None, Option(help=f"Encoder: {TURNWISE_SMALL_INT8} (default; English, fast on a CPU), or as for `serve`.")
     ] = None,
     serve: Annotated[bool, Option(help="Serve the page when everything is ready.")] = True,
     port: Port = 8000,

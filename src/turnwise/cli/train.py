@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def train_command(
     recipe: Annotated[str, Argument(help="Recipe name (see `turnwise recipes`) or YAML file.")],
     out: Annotated[Path, Option(help="Model folder to write.")],
-    backbone: Annotated[str | None, Option(help="Starting point: minilm, a folder or a Hugging Face id.")] = None,
+    backbone: Annotated[
+        str | None, Option(help="Starting point: minilm (English), a folder or a Hugging Face id.")
+    ] = None,
     settings: options.Overrides = None,
     corpus: options.TrainingCorpora = None,
     split: options.TrainingSplits = None,
