@@ -288,7 +288,6 @@ METHODS = {
     "minilm-regression": Method("MiniLM, logistic regression", "minilm", classify_with_regression),
     "minilm-nearest": Method("MiniLM, nearest example", "minilm", classify_by_nearest),
     "setfit": Method("SetFit from MiniLM", "minilm", classify_with_setfit, True),
-    "setfit-small": Method("SetFit from turnwise-small", "turnwise-small", classify_with_setfit, True),
 }
 
 #: The method that differences are reported against.
