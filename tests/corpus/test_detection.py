@@ -77,6 +77,55 @@ def test_nested_json(tmp_path: Path):
     assert (dialogue.id, dialogue.turns[0].speaker) == ("7", "system")
 
 
+@pytest.mark.parametrize(
+    ("key", "times"),
+    [
+        ("timestamp_ms", (1704449100000, 1704448980000)),
+        ("ts", ("1704449100.000300", "1704448980.000100")),
+        ("ts", (1704449100.5, 1704448980.25)),
+        ("sentTime", (1704449100, 1704448980)),
+        ("$date", ("2024-01-05T10:05:00.000Z", "2024-01-05T10:03:00.000Z")),
+        ("when", ("05.01.2024 10:05", "05.01.2024 10:03")),
+    ],
+)
+def test_times_are_recognised_by_key_and_value(key: str, times: tuple, tmp_path: Path):
+    """A file with the newest message first is imported in the order of time."""
+    messages = [
+        {"size": 1704448000, key: times[0], "sender_name": "Ben", "content": "Yes."},
+        {"size": 1704449999, key: times[1], "sender_name": "Anna", "content": "Open?"},
+    ]
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps({"page": 1, "messages": messages}), encoding="utf-8")
+    detection = detect_format(path)
+    assert detection.options["time"] == key
+    assert "speaker is 'sender_name' (Ben); text is 'content' (Yes.)" in detection.why
+    store = import_corpus(detection.reader, path, tmp_path / "store", **detection.options)
+    assert [[turn.text for turn in dialogue.turns] for dialogue in store] == [["Open?", "Yes."]]
+
+
+def test_a_file_without_times_says_so(tmp_path: Path):
+    messages = [{"id": number, "sender": name, "text": "Hi"} for number, name in ((1704449100, "Ben"), (7, "Anna"))]
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps({"page": 1, "messages": messages}), encoding="utf-8")
+    detection = detect_format(path)
+    assert "no times: the order in the file" in detection.why
+    store = import_corpus(detection.reader, path, tmp_path / "store", **detection.options)
+    assert store.manifest["facts"]["order"] == "that of the files: no times are read (option time)"
+
+
+def test_records_that_are_messages_and_objects_under_ids(tmp_path: Path):
+    rows = [{"author": name, "body": name, "created_at": 1704449100 - at} for at, name in enumerate(("Ben", "Anna"))]
+    for name, document, turns in (
+        ("flat.json", rows, [["Anna", "Ben"]]),
+        ("ids.json", {"t-1": {"comments": rows}, "t-2": {"comments": rows[:1]}}, [["Anna", "Ben"], ["Ben"]]),
+    ):
+        path = tmp_path / name
+        path.write_text(json.dumps(document), encoding="utf-8")
+        detection = detect_format(path)
+        store = import_corpus(detection.reader, path, tmp_path / f"store-{name}", **detection.options)
+        assert [[turn.text for turn in dialogue.turns] for dialogue in store] == turns
+
+
 def test_plain_text_needs_recurring_speakers(tmp_path: Path):
     chat = tmp_path / "chat.txt"
     chat.write_text("Anna: hello\nBen: hi\nAnna: how are you?\nBen: fine\n", encoding="utf-8")

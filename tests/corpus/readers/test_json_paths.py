@@ -56,6 +56,20 @@ def test_single_messages_with_the_id_of_their_conversation(tmp_path: Path, try_i
     assert (second.id, utterances(second), second.split) == ("b", [("user", "b1"), ("system", "b2")], "test")
 
 
+def test_where_selects_messages(tmp_path: Path, try_import: Callable):
+    rows = [
+        {"type": "message", "meta": {"draft": False}, "speaker": "user", "text": "Hi"},
+        {"type": "join", "meta": {"draft": False}, "speaker": "user", "text": "Anna has joined"},
+        {"type": "message", "meta": {"draft": True}, "speaker": "user", "text": "Hi th"},
+        {"speaker": "bot", "text": "typing"},
+    ]
+    folder = lay_out(tmp_path / "in", {"log.jsonl": jsonl_bytes(*rows)})
+    outcome = try_import("json", folder, messages="", id="", where=("type=message", "meta.draft=False"))
+    assert [(it.id, utterances(it)) for it in outcome.dialogues] == [("log.jsonl", [("user", "Hi")])]
+    assert outcome.manifest["left_out"] == {"messages that `where` excludes": 3}
+    assert "as in --set where=type=message" in try_import("json", folder, where="type").error
+
+
 def test_conversations_without_an_id_are_named_by_file_and_number(tmp_path: Path, try_import: Callable):
     record = {"messages": [{"speaker": "user", "text": "Hi"}]}
     folder = lay_out(tmp_path / "in", {"a.jsonl": jsonl_bytes(record, record)})

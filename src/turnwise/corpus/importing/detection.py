@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from turnwise.core.errors import CorpusError
@@ -31,6 +32,9 @@ _TIME_FORMATS = (
 )
 
 _WHATSAPP_LINE = re.compile(r"\u200e?\[?\d{1,4}[./-]\d{1,2}[./-]\d{1,4},? \d{1,2}[:.]\d{2}.{0,12}?(?:\]| -) \S")
+_YEARS = 631_152_000, 4_102_444_800  # times of logs are between 1990 and 2100
+_TIME_NAME = re.compile(r"[Tt]ime|[Dd]ate|[Ss]tamp|[Ee]poch|(?:_at|[a-z]At|ts|_on)(?:$|_|Ms)")
+_LATER = re.compile(r"edit|updat|modif|read|deliver|expir|birth", re.IGNORECASE)  # not when a message was sent
 SPEAKER_LINE = re.compile(r"([^:\t]{1,40}?)\s*:\s+\S")
 JSON = (".json", ".jsonl", ".ndjson")
 _TABLES = (".csv", ".tsv", ".tab", ".xlsx", ".parquet")
@@ -282,21 +286,70 @@ def _guess_time_formats(values: Sequence[str | None]) -> list[str]:
 
 
 def _check_json(log: LogSample) -> Detection | None:
-    """Recognise messages in JSON by the usual names of their keys."""
+    """Recognise messages in JSON by the usual names of their keys, and times by their values too."""
     for file, record in log.records:
-        for path, messages in _lists(record):
-            keys = {_normalise(key): key for message in messages[:20] for key in _flatten(message)}
-            found = {role: _first_known(keys, WORDS["columns"][role]) for role in ("speaker", "text", "time")}
+        alone = [record for _, record in log.records if isinstance(record, dict)]
+        for path, messages in (*_lists(record), *[("", alone)] * (len(alone) > 1)):
+            values = _values(messages[:20])
+            keys = {_normalise(key): key for key in values}
+            found = {role: _first_known(keys, WORDS["columns"][role]) for role in ("speaker", "text")}
             if not found["speaker"] or not found["text"]:
                 continue
-            options = {role: key for role, key in found.items() if key}
-            conversations, brackets, inner = path.rpartition("[].")
-            options |= {"messages": inner, "conversations": conversations + brackets.removesuffix(".")}
+            found["time"] = _time_key(values)
+            options: dict[str, Any] = {role: key for role, key in found.items() if key}
+            if found["time"] and (formats := _guess_time_formats([str(it) for it in values[found["time"]]])):
+                options["time_format"] = formats
+            outer = re.fullmatch(r"(.*(?:\[\]|\*))\.?(.*\[\])", path)
+            options |= {"messages": outer[2] if outer else path, "conversations": outer[1] if outer else ""}
             parent: Any = next(iter(select(record, options["conversations"])), {})
             own = {_normalise(key.rpartition(".")[2]): key for key in _flatten(parent)}
-            options["id"] = _first_known(own, ("id", "no", "number", *WORDS["columns"]["conversation"]))
-            return Detection("json", f"{file.name} has messages at {path}", {k: v for k, v in options.items() if v})
+            names = WORDS["columns"]["conversation"]
+            options["id"] = _first_known(own, ("id", "no", "number", *names) if path else names)
+            kept = {k: v for k, v in options.items() if v or (k in ("messages", "id") and not path)}
+            return Detection("json", _explain_paths(file, path, kept, parent, values), kept)
     return None
+
+
+def _values(messages: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the values in messages by their paths, without those that are missing."""
+    found: dict[str, list[Any]] = {}
+    for message in messages:
+        for key in _flatten(message):
+            if (value := select(message, key)[0]) not in (None, ""):
+                found.setdefault(key, []).append(value)
+    return found
+
+
+def _time_key(values: Mapping[str, Sequence[Any]]) -> str:
+    """Return the path of the times: one with a usual name, or one whose name and values are those of times."""
+    times = [key for key in values if sum(_is_time(key, it) for it in values[key]) > 0.5 * len(values[key])]
+    known = _first_known({_normalise(key): key for key in times}, WORDS["columns"]["time"])
+    return known or next((key for key in times if not _LATER.search(key)), "")
+
+
+def _is_time(key: str, value: Any) -> bool:
+    """Return whether a value is a time of our days; a number only if its key has the name of a time."""
+    if isinstance(value, bool) or not _parses(value, _TIME_FORMATS):
+        return False
+    if _normalise(key) in WORDS["columns"]["time"]:
+        return True
+    formats = [name for name in _TIME_FORMATS if _parses(value, [name])]
+    is_number = re.fullmatch(r"[\d.]+", str(value)) is not None
+    return _YEARS[0] < parse_time(value, formats) < _YEARS[1] and bool(not is_number or _TIME_NAME.search(key))
+
+
+def _explain_paths(
+    file: Path, path: str, options: Mapping[str, Any], parent: Any, values: Mapping[str, Sequence[Any]]
+) -> str:
+    """Return which path each part of a message has, with an example of its value."""
+    examples = {role: values[options[role]][0] for role in ("speaker", "text", "time") if role in options}
+    if identity := options.get("id"):
+        examples = {"id": next(iter(select(parent, identity)), values.get(identity, [""])[0]), **examples}
+    parts = [f"{role} is {options[role]!r} ({shorten(str(it), 40, placeholder='…')})" for role, it in examples.items()]
+    if not identity:
+        parts.append(f"each {'record' if path else 'file'} is a conversation")
+    parts += ["no times: the order in the file"] * ("time" not in options)
+    return f"{file.name} has messages {f'at {path}' if path else 'as its records'}: {'; '.join(parts)}"
 
 
 def _first_known(keys: Mapping[str, str], names: Sequence[str]) -> str:
@@ -318,6 +371,8 @@ def _lists(value: Any, path: str = "", depth: int = 6) -> Iterator[tuple[str, li
         yield from _lists(value[0], f"{path}[]", depth - 1)
         yield f"{path}[]", value
     elif isinstance(value, dict) and depth:
+        if len(value) > 1 and all(any(map(str.isdigit, key)) for key in value):  # objects or lists under their ids
+            value = {"*": next(iter(value.values()))}
         for key, inner in value.items():
             yield from _lists(inner, f"{path}.{key}" if path else str(key), depth - 1)
 

@@ -22,11 +22,13 @@ def read(
     text: str = "text",
     time: str = "",
     time_format: str | Sequence[str] = (),
+    where: str | Sequence[str] = (),
     intent: str = "",
     split: str = "",
     speakers: Speakers = None,
 ) -> Dialogues:
-    """Read JSON or JSON Lines. A path names keys from the outside in; `[]` stands for every element of a list.
+    """Read JSON or JSON Lines. A path names keys from the outside in; `[]` stands for every element of a list,
+    and the key `*` for every value of an object, as in `tickets.*.comments[]` where the keys are ids.
 
     Example: `{"ticket": {"no": 7, "comments": [{"author": {"role": "agent"}, "body": "Hello"}]}}` is read with
     `id=ticket.no messages=ticket.comments[] speaker=author.role text=body`.
@@ -34,18 +36,24 @@ def read(
     Options:
         conversations: the path of the conversations in a file, such as 'data.tickets[]'; empty: each element of the
             file's list, each line of JSON Lines, or the whole file is a conversation.
-        id: the path of the conversation's id; empty: its file and number.
+        id: the path of the conversation's id; empty: its file and number, or its file alone if messages is empty.
         messages: the path of the messages in a conversation; empty: what would be a conversation is a single message,
             and messages with the same id form a conversation.
         speaker: the path of the speaker in a message.
         text: the path of the text in a message.
         time: the path of the time in a message (ISO 8601, or since 1970); empty: the order in the file.
         time_format: the format of the time if it is another one, as for Python's strptime; may be given more than once.
+        where: a path and the value that a message must have there, such as 'type=message'; may be given more than once.
         intent: the path of the intent in a message, if there is one.
         split: the path of the split in a conversation, if there is one.
     """
     log = MessageLog(source, speakers)
+    if not time:
+        source.facts["order"] = "that of the files: no times are read (option time)"
     formats = (time_format,) if isinstance(time_format, str) else tuple(time_format)
+    conditions = [each.partition("=") for each in ((where,) if isinstance(where, str) and where else where)]
+    if wrong := ["".join(each) for each in conditions if not each[0] or not each[1]]:
+        raise CorpusError(f"where={wrong[0]}: expected a path and a value, as in --set where=type=message")
     names: set[str] = set()
     matched, first_keys = False, ""
 
@@ -54,7 +62,8 @@ def read(
         first_keys = first_keys or _keys(record)
         matched = matched or bool(found)
         own_id = _label(record, id)
-        name = own_id or f"{source.relative_name(path)}/{number}"
+        file = source.relative_name(path)
+        name = own_id or (file if not (messages or id) else f"{file}/{number}")
         problem = "" if found else f"nothing is at {messages!r}"
         if messages and name in names:
             problem = f"the id {name!r} was there before"
@@ -66,6 +75,9 @@ def read(
         with source.guard(path, line):  # its id may be invalid
             log.at(path, line)
             for message in found:
+                if any((_label(message, key) or "") != value for key, _, value in conditions):
+                    source.skipped["messages that `where` excludes"] += 1
+                    continue
                 seconds = None
                 try:
                     seconds = parse_time(first(message, time), formats) if time else None
@@ -97,7 +109,9 @@ def select(value: Any, path: str) -> list[Any]:
     values = [value]
     for part in path.split(".") if path else ():
         key = part.removesuffix("[]")
-        if key:
+        if key == "*":
+            values = [inner for item in values if isinstance(item, dict) for inner in item.values()]
+        elif key:
             values = [item[key] for item in values if isinstance(item, dict) and key in item]
         if part.endswith("[]"):
             values = [element for item in values if isinstance(item, list) for element in item]
