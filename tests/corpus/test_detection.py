@@ -91,14 +91,14 @@ def test_nested_json(tmp_path: Path):
 def test_times_are_recognised_by_key_and_value(key: str, times: tuple, tmp_path: Path):
     """A file with the newest message first is imported in the order of time."""
     messages = [
-        {"size": 1704448000, key: times[0], "sender_name": "Ben", "content": "Yes."},
-        {"size": 1704449999, key: times[1], "sender_name": "Anna", "content": "Open?"},
+        {"size": 1704448000, key: times[0], "from_name": "Ben", "content": "Yes."},
+        {"size": 1704449999, key: times[1], "from_name": "Anna", "content": "Open?"},
     ]
     path = tmp_path / "chat.json"
     path.write_text(json.dumps({"page": 1, "messages": messages}), encoding="utf-8")
     detection = detect_format(path)
     assert detection.options["time"] == key
-    assert "speaker is 'sender_name' (Ben); text is 'content' (Yes.)" in detection.why
+    assert "speaker is 'from_name' (Ben); text is 'content' (Yes.)" in detection.why
     store = import_corpus(detection.reader, path, tmp_path / "store", **detection.options)
     assert [[turn.text for turn in dialogue.turns] for dialogue in store] == [["Open?", "Yes."]]
 
@@ -159,7 +159,9 @@ def test_other_files_are_refused(files: dict[str, bytes], message: str, tmp_path
         detect_format(lay_out(tmp_path / "in", files))
 
 
-@pytest.mark.parametrize("reader", ["slack", "teams", "discord", "whatsapp", "telegram", "dialogflow", "lex"])
+@pytest.mark.parametrize(
+    "reader", ["slack", "teams", "discord", "whatsapp", "telegram", "messenger", "dialogflow", "lex"]
+)
 def test_zipped_exports(reader: str, tmp_path: Path):
     layout = BASES[reader]
     path = tmp_path / "export.zip"

@@ -145,6 +145,8 @@ def _check_names(log: LogSample) -> Detection | None:
 #: Readers of JSON by keys that an object has, checked in this order.
 _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("discord", ("guild", "channel", "messages")),
+    ("messenger", ("sender_name", "timestamp_ms")),
+    ("messenger", ("senderName", "isUnsent")),
     ("teams", ("MessageList",)),
     ("teams", ("createdDateTime", "body", "messageType")),
     ("intercom", ("conversation_parts",)),

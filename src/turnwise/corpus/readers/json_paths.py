@@ -27,8 +27,9 @@ def read(
     split: str = "",
     speakers: Speakers = None,
 ) -> Dialogues:
-    """Read JSON or JSON Lines. A path names keys from the outside in; `[]` stands for every element of a list,
-    and the key `*` for every value of an object, as in `tickets.*.comments[]` where the keys are ids.
+    """Read JSON or JSON Lines. A path names keys from the outside in; `[]` stands for every element of a list.
+
+    The key `*` stands for every value of an object, as in `tickets.*.comments[]` where the keys are ids.
 
     Example: `{"ticket": {"no": 7, "comments": [{"author": {"role": "agent"}, "body": "Hello"}]}}` is read with
     `id=ticket.no messages=ticket.comments[] speaker=author.role text=body`.

@@ -75,6 +75,7 @@ class ChatExport(MessageLog):
                 self.at(path, line).read_member(key, value)
         if not is_known and self.source.counts.rejected_rows == rejected:
             self.source.reject(path, None, "file", self.expected)
+            self._rejections += 1  # a file of another format leaves no hole
 
     def read_member(self, key: str, value: Any) -> None:
         """Add the messages in an entry of a JSON file, or in an element of an array, whose key is ''."""
