@@ -7,6 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from turnwise.cli import app
+from turnwise.cli.corpus_import import warn_of_language
+from turnwise.corpus.stats import sample_languages
 from turnwise.corpus.storage.store import Store
 
 runner = CliRunner()
@@ -118,3 +120,37 @@ def test_files_that_cannot_be_read_are_listed_after_the_others_are_imported(log:
     assert str(result.exception).startswith("files that were not read (see above): 1;")
     assert set(texts(tmp_path / "store")) == {"T1", "T2", "chat.txt/1"}
     assert texts(tmp_path / "store")["chat.txt/1"][0] == ("user", "hello")
+
+
+GERMAN = [
+    "Guten Tag, mein Paket ist immer noch nicht angekommen, können Sie bitte nachsehen?",
+    "Natürlich, nennen Sie mir bitte die Nummer Ihrer Bestellung.",
+    "Ich habe die Rechnung zweimal bezahlt und möchte das Geld zurückhaben.",
+    "Das tut mir leid, wir überweisen Ihnen den Betrag in den nächsten Tagen.",
+]
+JAPANESE = ["荷物がまだ届いていません。いつ届きますか?", "ご注文番号を教えていただけますか。確認いたします。"]
+
+
+@pytest.mark.parametrize(("turns", "language"), [(GERMAN, "de"), (JAPANESE, "ja")])
+def test_a_log_that_the_model_does_not_read_is_warned_of(
+    turns: list[str], language: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    def import_turns(name: str, texts: list[str]) -> str:
+        lines = [f"{number // 2}\tuser\t{text}" for number, text in enumerate(texts)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["conversation\tspeaker\ttext", *lines]), encoding="utf-8")
+        return run("table", tmp_path / f"{name}.tsv", "--out", tmp_path / name).stderr
+
+    english = ["Hello, my parcel has not arrived yet, could you please have a look?", "Which order is it, please?"]
+    warning = import_turns("other", turns)
+    assert "turnwise-small reads" in warning and f"'{language}'" in warning and "--model" in warning
+    assert "WARNING" not in import_turns("english", english)
+    assert "WARNING" not in import_turns("mixed", [*english * 10, *turns])  # most of it is English
+    warn_of_language(Store(tmp_path / "other"), str(tmp_path / "my-model"))  # its languages are unknown
+    assert not capsys.readouterr().err
+
+
+def test_masks_and_addresses_are_in_no_language(tmp_path: Path):
+    path = tmp_path / "masked.csv"
+    path.write_text("conversation,speaker,text\n1,user,[EMAIL] [PHONE] https://example.org/paket/verfolgung\n")
+    run("table", path, "--out", tmp_path / "store")
+    assert not sample_languages(Store(tmp_path / "store"))

@@ -228,7 +228,7 @@ def test_masking_is_remembered_and_cannot_be_changed_later(
 ) -> None:
     log = tmp_path / "log.csv"
     rows = [f"c{number},user,call me on 0170 415195{number} or a{number}@b.com" for number in range(9)]
-    log.write_text("\n".join(["conversation,speaker,text", *rows]) + "\n")
+    log.write_text("\n".join(["conversation\tspeaker\ttext", *rows]) + "\n")
     folder = tmp_path / "masked"
     options = ("--out", folder, "--model", tiny_folder("bert"), "--no-serve")
     out, err = run_turnwise("start", log, *options, "--region", "DE")
@@ -277,3 +277,15 @@ def test_errors_say_what_to_do(tmp_path: Path, run_turnwise: Run, monkeypatch: p
     assert run_turnwise("start", "empty.csv", "--no-serve", code=1)[1].endswith("empty.csv is empty\n")
     assert "outside a project" in run_turnwise("intents", "fit", "x.csv", code=2)[1]
     assert "outside a project" in run_turnwise("map", code=2)[1]
+
+
+def test_a_log_that_the_model_does_not_read_is_warned_of(tmp_path: Path, run_turnwise: Run) -> None:
+    texts = [
+        "Mein Paket ist noch nicht angekommen, was soll ich tun?",
+        "Wir sehen nach, bitte warten Sie einen Moment.",
+    ]
+    log = tmp_path / "chats.tsv"
+    rows = [f"{number}\t{number % 2}\t{text}" for number in range(6) for text in texts]
+    log.write_text("\n".join(["conversation\tspeaker\ttext", *rows]), encoding="utf-8")
+    _, error = run_turnwise("start", log, "--out", tmp_path / "project", "--no-serve", "--set", "speakers=*=user")
+    assert "turnwise-small-int8 reads, but in 'de'" in error

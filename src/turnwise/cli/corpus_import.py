@@ -11,10 +11,11 @@ import typer
 from typer import Argument, Option
 
 import turnwise
-from turnwise.cli.options import AsJson, ReaderOptions, StoreOut, parse_key_values
+from turnwise.cli.options import AsJson, ReaderOptions, StoreOut, model_or_default, parse_key_values
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import temporary_folder
+from turnwise.core.model_names import LANGUAGES
 from turnwise.corpus.hygiene.edits import HolePolicy
 from turnwise.corpus.storage.rejections import NOT_READ
 
@@ -122,6 +123,7 @@ def import_command(
         )
     show(manifest_summary(store), facts(out, import_facts(store.manifest, out)), as_json=as_json)
     warn_of_losses(store.manifest)
+    warn_of_language(store, model_or_default(None))
     if unread := store.manifest["facts"].get(NOT_READ):
         raise TurnwiseError(
             f"files that were not read (see above): {len(unread):,}; {out} has the conversations of the others"
@@ -233,3 +235,19 @@ def warn_of_losses(manifest: Mapping[str, Any]) -> None:
     if lost > 0.05 * total:
         cause = "".join(f" Most frequent reason: {reason}." for reason in list(manifest["reasons"])[:1])
         message(f"WARNING: {lost:,} of {total:,} rows ({lost / total:.0%}) were lost.{cause}")
+
+
+def warn_of_language(store: "Store", model: str) -> None:
+    """Print a warning if most of a store is in languages that a model does not read; nothing if those are unknown."""
+    from turnwise.corpus.stats import sample_languages
+
+    if (known := LANGUAGES.get(model)) is None:
+        return
+    languages = sample_languages(store)
+    unread = [(language, count) for language, count in languages.most_common() if language not in known]
+    if 2 * sum(count for _, count in unread) > languages.total():
+        message(
+            f"WARNING: most of the conversations are not in a language that {model} reads, but in {unread[0][0]!r}"
+            " (ISO 639): expect poor groups, intents and search results. Use a multilingual encoder, such as --model"
+            " sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2, for a map, intents and `turnwise start`."
+        )

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from turnwise.cli.corpus_import import NO_CHANGE, choose_reader, import_facts, show_preview, warn_of_losses
+from turnwise.cli.corpus_import import (
+    NO_CHANGE,
+    choose_reader,
+    import_facts,
+    show_preview,
+    warn_of_language,
+    warn_of_losses,
+)
 from turnwise.cli.options import OptionalModel, OptionalReranker, Port, ReaderOptions, RuntimeName
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
@@ -256,6 +263,7 @@ def _add_log(project: Project, log: Path) -> "LogAddition":
 def _show_addition(project: Project, addition: "LogAddition") -> None:
     """Report the import of a log."""
     from turnwise.assist.projects import latest_store
+    from turnwise.corpus.storage.store import Store
 
     folder = latest_store(project) or project.part("store")
     rows = [row for row in import_facts(addition.manifest, folder) if row[1] != NO_CHANGE]
@@ -268,6 +276,7 @@ def _show_addition(project: Project, addition: "LogAddition") -> None:
             rows.append(("kept", f"the earlier, longer versions of {len(plan.shorter):,} conversations"))
     show(None, facts(folder, rows))
     warn_of_losses(addition.manifest)
+    warn_of_language(Store(folder), project.model)
     if unknown := addition.manifest["facts"].get(WITHOUT_ROLE):
         message(
             f"HINT: {unknown:,} utterances are of speakers whose role is unknown, so none of theirs is suggested as an"

@@ -12,7 +12,9 @@ from turnwise.core.errors import MissingPackageError
 #: The extra of turnwise that installs a package, by the name that it is imported by.
 EXTRAS = {
     **dict.fromkeys(("torch", "transformers", "accelerate", "sklearn", "scipy"), "train"),
-    **dict.fromkeys(("pyarrow", "httpx", "charset_normalizer", "openpyxl", "phonenumbers", "stdnum"), "corpus"),
+    **dict.fromkeys(
+        ("pyarrow", "httpx", "charset_normalizer", "openpyxl", "phonenumbers", "py3langid", "stdnum"), "corpus"
+    ),
     "lancedb": "serve",
     **dict.fromkeys(("onnx", "onnxscript"), "onnx"),
     "openvino": "openvino",

@@ -13,6 +13,9 @@ TURNWISE_SMALL_INT8 = "turnwise-small-int8"
 #: All names that need no folder and no download.
 PACKAGED_MODELS = (TURNWISE_SMALL, TURNWISE_SMALL_INT8, TURNWISE_RERANKER, MINILM)
 
+#: The languages that packaged models read, as ISO 639 codes; those of other models are unknown.
+LANGUAGES = dict.fromkeys(PACKAGED_MODELS, frozenset({"en"}))
+
 DEFAULT_ENCODER = TURNWISE_SMALL  # the encoder of every command and class that is not given one
 
 

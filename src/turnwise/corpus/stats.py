@@ -1,5 +1,7 @@
 """Corpus statistics, counted in one pass over a store's columns, in memory that does not grow with the texts."""
 
+import functools
+import re
 from bisect import insort
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -19,6 +21,7 @@ from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.corpus.storage.fingerprints import FingerprintBuckets
 from turnwise.corpus.storage.rejections import Rejection
+from turnwise.corpus.storage.store import Store
 
 DSE_WORDS = 3  # DSE takes a pair of consecutive turns if both have more words than this
 
@@ -26,6 +29,14 @@ DSE_WORDS = 3  # DSE takes a pair of consecutive turns if both have more words t
 LENGTHS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 100)
 
 MOST_COMMON = 10
+
+#: Languages are detected in pieces of up to this many consecutive turns and characters.
+_PIECE_TURNS, _PIECE_CHARACTERS = 10, 400
+_UNCLEAR = "und"  # what py3langid returns if it is not sure
+_BATCH_PIECES, _MAX_PIECES = 100, 500  # of a batch of a store, and of the whole store
+
+#: What is in no language: masks such as [EMAIL], and web addresses.
+_NO_LANGUAGE = re.compile(r"\[[A-Z0-9_]+\]|https?://\S+")
 
 Integers = npt.NDArray[np.int64]
 
@@ -186,6 +197,29 @@ def frequency_curve_svg(stats: CorpusStats) -> str:
         log_x=True,
         percent=True,
     )
+
+
+def sample_languages(store: Store) -> Counter[str]:
+    """Count the languages (ISO 639 codes) of pieces of a store's first batches; pieces in no clear one do not count."""
+    languages: Counter[str] = Counter()
+    pieces = 0
+    for batch in store.batches(["texts"]):
+        texts = batch.column("texts").values
+        for start in np.unique(np.linspace(0, max(0, len(texts) - _PIECE_TURNS), _BATCH_PIECES).astype(int)).tolist():
+            piece = "\n".join(texts.slice(start, _PIECE_TURNS).to_pylist())
+            language, _ = _language_identifier().classify(_NO_LANGUAGE.sub(" ", piece)[:_PIECE_CHARACTERS])
+            languages[language] += language != _UNCLEAR
+            pieces += 1
+        if pieces >= _MAX_PIECES:
+            break
+    return +languages
+
+
+@functools.cache
+def _language_identifier() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=0.5)
 
 
 def compute_response_stats(path: Path) -> dict[str, float]:
