@@ -12,6 +12,7 @@ from turnwise.core.errors import CorpusError
 from turnwise.core.project import DESCRIPTION
 from turnwise.corpus.importing.detection import JSON, SPEAKER_LINE, UNKNOWN, Detection, LogSample, detect_files
 from turnwise.corpus.readers.shared.files import unpacked
+from turnwise.corpus.readers.slack import LISTS as SLACK_LISTS
 from turnwise.corpus.source.corpus_source import CorpusSource
 
 _MAX_REASONS = 10  # files that a message lists
@@ -20,11 +21,7 @@ _MAX_REASONS = 10  # files that a message lists
 _ZIP_READERS = ("slack", "teams", "discord", "whatsapp", "telegram", "messenger", "dialogflow", "lex")
 _DAY_FILE = re.compile(r"\d{4}-\d\d-\d\d\.json")
 
-#: Files beside the messages in the exports of Slack and ConvoKit.
-_SLACK_LISTS = re.compile(
-    r"(?:org_)?users\.json|(?:channels|groups|dms|mpims|integration_logs|canvases|lists|file_conversations"
-    r"|huddle_transcripts)\.json"
-)
+#: Files beside the messages in the exports of ConvoKit.
 _CONVOKIT_LISTS = re.compile(r"(?:speakers|users|conversations|corpus|index)\.json")
 
 
@@ -127,6 +124,8 @@ def _belongs(log: LogSample, file: Path, reader: str) -> bool:
     """Return whether a reader that fits other files takes a file that is not recognised by itself."""
     if reader == "text":
         return file.suffix == ".txt" and SPEAKER_LINE.match(log.source.first_line(file)) is not None
+    if reader == "slack":
+        return SLACK_LISTS.fullmatch(file.name) is not None
     return reader == "zendesk" and file in log.named(*JSON) and "users" in file.name.lower()
 
 
@@ -158,7 +157,7 @@ def _find_exports(log: LogSample) -> Iterator[tuple[Detection, list[Path], list[
     """Yield the exports whose layout is recognised: the files that their readers read, and the files beside them."""
     days = [file for file in log.files if _DAY_FILE.fullmatch(file.name)]
     above = {parent for file in days for parent in file.parents}
-    lists = [file for file in log.files if _SLACK_LISTS.fullmatch(file.name) and file.parent in above]
+    lists = [file for file in log.files if SLACK_LISTS.fullmatch(file.name) and file.parent in above]
     if any(file.name in ("users.json", "channels.json") for file in lists):
         yield Detection("slack", f"users.json or channels.json, and {len(days)} files named by day"), days, lists
     if found := [file for file in log.files if file.name == "utterances.jsonl"]:
