@@ -162,6 +162,10 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("telegram", ("about", "chats")),
     ("telegram", ("messages", "name", "type", "id")),
     ("jsonl", ("id", "turns")),
+    ("messages", ("mapping", "title")),
+    ("messages", ("chat_messages", "uuid")),
+    ("messages", ("conversation", "responses")),
+    ("messages", ("products", "safeHtmlItem")),
     ("messages", ("messages",)),
     ("messages", ("conversations",)),
 )
@@ -171,7 +175,7 @@ def _check_keys(log: LogSample) -> Detection | None:
     """Recognise JSON by its keys."""
     for reader, keys in _KEYS:
         file = next((file for file, record in log.objects() if all(key in record for key in keys)), None)
-        if file is not None and (reader != "messages" or _is_chat(log, keys[0])):
+        if file is not None and (reader != "messages" or len(keys) > 1 or _is_chat(log, keys[0])):
             return Detection(reader, f"{file.name} has the keys {', '.join(keys)}")
     return None
 
