@@ -46,9 +46,9 @@ demo-train: setup
 	$(BIN)/turnwise evaluate demo/adapted --task responses --data demo/train-sample --out demo/after > demo/after.txt
 	$(BIN)/turnwise compare demo/before demo/after
 
-# One process more than there are cores: some tests wait for processes that they start.
+# Two processes more than there are cores: some tests wait for processes that they start.
 test: setup
-	$(BIN)/python -m pytest -n $$(expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile --max-worker-restart 0 -m 'not full' --hypothesis-profile fast
+	$(BIN)/python -m pytest -n $$(expr $$(getconf _NPROCESSORS_ONLN) + 2) --dist loadfile --max-worker-restart 0 -m 'not full' --hypothesis-profile fast
 
 # mteb is installed without its dependencies: one of them must be compiled, and only retrieval tasks use it.
 test-full: setup
@@ -58,7 +58,7 @@ test-full: setup
 
 # Branch coverage of `make test`, of the processes that tests start as well; the last line is the total.
 coverage: setup
-	$(BIN)/python -m pytest -n $$(expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile --max-worker-restart 0 -m 'not full' --hypothesis-profile fast \
+	$(BIN)/python -m pytest -n $$(expr $$(getconf _NPROCESSORS_ONLN) + 2) --dist loadfile --max-worker-restart 0 -m 'not full' --hypothesis-profile fast \
 	    --cov --cov-report=
 	$(BIN)/coverage report --skip-covered --precision=2
 

@@ -156,12 +156,12 @@ def test_every_tutorial_is_run() -> None:
     assert sorted([*SHORTER, "few-shot-intents"]) == sorted(page.stem for page in TUTORIALS.glob("*.md"))
 
 
-#: Takes the longest, and `turnwise start` has tests of its own.
-SLOW = "support-log"
+#: Take the longest, and what they run has tests of its own.
+SLOW = ("support-log", "reproduce", "train")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.full) if name == SLOW else name for name in SHORTER]
+    "name", [pytest.param(name, marks=pytest.mark.full) if name in SLOW else name for name in SHORTER]
 )
 def test_tutorial_runs_on_a_small_sample(name: str, folder: Path, tiny_folder: Callable[[str], Path]) -> None:
     tiny = tiny_folder("bert")

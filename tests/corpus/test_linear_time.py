@@ -112,7 +112,7 @@ def test_slots_and_lists() -> None:
 @pytest.mark.parametrize(
     "reader", [pytest.param(name, marks=() if READERS[name].is_log else pytest.mark.full) for name in BASES]
 )
-@pytest.mark.parametrize("place", ["text", "line"])
+@pytest.mark.parametrize("place", ["text", pytest.param("line", marks=pytest.mark.full)])
 def test_readers(reader: str, place: str, tmp_path: Path) -> None:
     layout = BASES[reader]
     content = layout.content.decode("utf-8", "surrogateescape")
