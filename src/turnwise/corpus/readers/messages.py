@@ -59,7 +59,7 @@ def read(source: CorpusSource, *, messages: str = "") -> Dialogues:
                 builder.split = split_of(path.stem) or (split_of(path.parent.name) if path != source.root else None)
             ids = (*(record.get(key) for key in _IDS), f"{source.relative_name(path)}/{line}")
             builder.id = str(next(value for value in ids if value not in (None, "")))  # 0 is a valid id
-            listed = None if messages else _exported(source, builder, record)
+            listed: list[Any] | None = None if messages else _exported(source, builder, record)
             if listed is None:
                 key = next((key for key in keys if record.get(key) is not None), keys[0])
                 listed = require(record, key, list)
@@ -154,7 +154,8 @@ def _claude_message(message: dict[str, Any]) -> dict[str, Any]:
     blocks = [
         it for it in optional(message, "content", list) if require_object(it, "the content").get("type") == "text"
     ]
-    return {"role": message["sender"], "content": blocks or optional(message, "text", str)}
+    text = optional(message, "text", str)
+    return {"role": message["sender"], "content": blocks or text}
 
 
 def _grok_time(response: dict[str, Any]) -> float | None:
