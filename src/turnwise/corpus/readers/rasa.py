@@ -1,4 +1,4 @@
-"""Rasa's training data in YAML: examples of intents (`nlu.yml`), stories and rules, and the responses of the domain."""
+"""Rasa's training data: examples, stories, rules and responses in YAML; examples and recorded conversations in JSON."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,17 @@ import yaml
 from turnwise.core.dialogue import SYSTEM, USER
 from turnwise.core.errors import first_line
 from turnwise.corpus.readers.shared.annotations import Span, slot_spans
-from turnwise.corpus.readers.shared.fields import require_text
+from turnwise.corpus.readers.shared.chat_exports import NO_TEXT
+from turnwise.corpus.readers.shared.fields import (
+    optional,
+    optional_time,
+    require,
+    require_id,
+    require_object,
+    require_text,
+)
+from turnwise.corpus.readers.shared.files import json_records
+from turnwise.corpus.readers.shared.message_logs import MessageLog
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 from turnwise.corpus.source.json_text import parse_json
 
@@ -28,6 +38,10 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is 
 _NULL = "tag:yaml.org,2002:null"
 
 
+_JSON = ("*.json", "*.jsonl")
+_JSON_KEYS = ("rasa_nlu_data", "sender_id")  # one of them is at the beginning of a file that this reader reads
+
+
 def read(source: CorpusSource) -> Dialogues:
     """Read `nlu.yml`, `stories.yml`, `rules.yml` and `domain.yml`, or any .yml files with these contents.
 
@@ -37,8 +51,13 @@ def read(source: CorpusSource) -> Dialogues:
     A story or rule is a dialogue if all its user steps have a text and a bot step has one, either by `bot:` or by an
     action with a response (the first text is used). Of other stories, each user text is a dialogue of one turn; steps
     without a text are left out. Files named `test_….yml` have the split 'test', `training_data.yml` has 'train'.
+
+    JSON files are examples (`rasa_nlu_data`, Rasa 1 and 2), or trackers and their events: `{sender_id, events}` as of
+    the HTTP API and MongoDB (Rasa 1 to 3), or one event per line. A dialogue ends where a session starts.
     """
-    files = [(path, _read_sections(source, path)) for path in source.files("*.yml", "*.yaml", "*.md")]
+    paths = source.files("*.yml", "*.yaml", "*.md", *_JSON)
+    documents = [path for path in paths if path.suffix in (".json", ".jsonl")]
+    files = [(path, _read_sections(source, path)) for path in paths if path not in documents]
     responses: dict[str, str] = {}
     for path, sections in files:
         for key, node in sections:
@@ -52,6 +71,11 @@ def read(source: CorpusSource) -> Dialogues:
                 items = _sequence(node) if key != "responses" and node.tag != _NULL else []
             for item in items:
                 yield from file.read_examples(item) if key == "nlu" else file.read_story(item)
+    trackers = _Trackers(source)
+    for path in documents:
+        if path == source.root or any(f'"{key}"' in source.read_start(path) for key in _JSON_KEYS):
+            yield from _read_document(source, path, trackers)
+    yield from trackers.log.dialogues()
 
 
 class _Utterance(NamedTuple):
@@ -237,6 +261,67 @@ def _read_responses(source: CorpusSource, path: Path, node: yaml.Node) -> dict[s
                 if text is not None:
                     responses[name] = text
     return responses
+
+
+# ---- JSON
+
+
+def _read_document(source: CorpusSource, path: Path, trackers: "_Trackers") -> Dialogues:
+    """Yield the examples of a file; add the trackers and events in it."""
+    for line, record in json_records(source, path):
+        with source.guard(path, line):
+            if not isinstance(record, dict) or not any(key in record for key in _JSON_KEYS):
+                raise ValueError(f"expected an object with {' or '.join(map(repr, _JSON_KEYS))}")
+            if "sender_id" in record:
+                events = require(record, "events", list) if "events" in record else [record]
+                for event in events:
+                    trackers.log.at(path, line)
+                    trackers.add(require_id(record, "sender_id"), require_object(event, "the event"))
+                continue
+            examples = require(require(record, "rasa_nlu_data", dict), "common_examples", list)
+            for number, example in enumerate(examples, 1):
+                with source.dialogue(path, line) as builder:
+                    builder.id = f"{source.relative_name(path)}/{number}"
+                    text = require_text(example, "text")
+                    entities = optional(example, "entities", list)
+                    for each in entities:
+                        value = text[require(each, "start", int) : require(each, "end", int)]
+                        source.skipped["synonyms of entities"] += each.get("value", value) != value
+                    intent = optional(example, "intent", str) or None
+                    builder.add_turn(USER, text, intent, spans=[_json_span(each) for each in entities])
+                yield from builder.result()
+
+
+def _json_span(entity: dict[str, Any]) -> Span:
+    name, role = require_text(entity, "entity"), optional(entity, "role", str)
+    return (f"{name}.{role}" if role else name), entity["start"], entity["end"]
+
+
+class _Trackers:
+    """Adds the events of recorded conversations to a log; a session is a dialogue."""
+
+    def __init__(self, source: CorpusSource):
+        self.log = MessageLog(source)
+        self._sessions: dict[str, int] = {}  # how many have started, by sender
+        self._spoken: set[str] = set()  # names of sessions with a message
+
+    def add(self, sender: str, event: dict[str, Any]) -> None:
+        """Add an event, if it is a message."""
+        session = self._sessions.get(sender, 1)
+        name = sender if session == 1 else f"{sender}/{session}"
+        kind = event.get("event")
+        if kind == "session_started":
+            self._sessions[sender] = session + (name in self._spoken)
+        if kind not in ("user", "bot"):
+            return
+        self._spoken.add(name)
+        time, text = optional_time(event, "timestamp"), optional(event, "text", str).strip()
+        if not text or (kind == "user" and text.startswith("/")):  # '/greet' stands for the intent
+            self.log.leave_out(name, time, "user steps without a text" if kind == "user" else NO_TEXT)
+            return
+        parsed = optional(optional(event, "parse_data", dict), "intent", dict)
+        intent = optional(parsed, "name", str) or None if kind == "user" else None
+        self.log.add(name, time, kind, text, intent=intent)
 
 
 # ---- YAML nodes, which know their lines
