@@ -21,7 +21,7 @@ from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.readers.shared import files as shared_files
 from turnwise.corpus.registry import READERS
 
-CHATS = ("slack", "teams", "discord", "whatsapp", "telegram", "messenger")
+CHATS = ("slack", "teams", "discord", "whatsapp", "telegram", "messenger", "mattermost", "rocketchat")
 JSON_CHATS = tuple(reader for reader in CHATS if reader != "whatsapp")
 
 #: 10:03 on 5 January 2024, and lengths of time in seconds.

@@ -75,7 +75,7 @@ ONE_DIALOGUE_PER_FILE = {"star"}
 #: Words and labels are in several files, line by line: neither a line nor a word may be added to one of them alone.
 LABELS_IN_OTHER_FILES = {"snips", "atis"}
 #: A message has an id, by which copies of it are recognised and left out.
-MESSAGES_WITH_IDS = {"messenger", "slack", "teams", "discord", "telegram"}
+MESSAGES_WITH_IDS = {"messenger", "mattermost", "rocketchat", "slack", "teams", "discord", "telegram"}
 
 
 def _find_text(layout: Layout) -> tuple[str, bytes]:

@@ -150,6 +150,7 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("slack", ("channel_id", "messages")),
     ("slack", ("type", "user", "text", "ts")),
     ("slack", ("type", "bot_id", "text", "ts")),
+    ("rocketchat", ("rid", "msg", "ts")),
     ("teams", ("MessageList",)),
     ("teams", ("createdDateTime", "body", "messageType")),
     ("intercom", ("conversation_parts",)),
@@ -174,12 +175,23 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
+_MATTERMOST = ("team", "channel", "post", "direct_post")  # types of lines in a bulk export
+
+
 def _check_keys(log: LogSample) -> Detection | None:
     """Recognise JSON by its keys."""
     for reader, keys in _KEYS:
         file = next((file for file, record in log.objects() if all(key in record for key in keys)), None)
         if file is not None and (reader != "messages" or len(keys) > 1 or _is_chat(log, keys[0])):
             return Detection(reader, f"{file.name} has the keys {', '.join(keys)}")
+    return None
+
+
+def _check_mattermost(log: LogSample) -> Detection | None:
+    """Recognise lines whose `type` names their other key."""
+    for file, record in log.records:
+        if isinstance(record, dict) and record.get("type") in _MATTERMOST and record["type"] in record:
+            return Detection("mattermost", f"{file.name} has lines of type {record['type']!r} with that key")
     return None
 
 
@@ -389,4 +401,4 @@ def _lists(value: Any, path: str = "", depth: int = 6) -> Iterator[tuple[str, li
             yield from _lists(inner, f"{path}.{key}" if path else str(key), depth - 1)
 
 
-_CHECKS = (_check_names, _check_keys, _check_whatsapp, _check_table, _check_text, _check_json)
+_CHECKS = (_check_names, _check_mattermost, _check_keys, _check_whatsapp, _check_table, _check_text, _check_json)

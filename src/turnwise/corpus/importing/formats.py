@@ -18,7 +18,18 @@ from turnwise.corpus.source.corpus_source import CorpusSource
 _MAX_REASONS = 10  # files that a message lists
 
 #: Readers that take a .zip file as it is.
-_ZIP_READERS = ("slack", "teams", "discord", "whatsapp", "telegram", "messenger", "dialogflow", "lex")
+_ZIP_READERS = (
+    "slack",
+    "teams",
+    "discord",
+    "whatsapp",
+    "telegram",
+    "messenger",
+    "mattermost",
+    "rocketchat",
+    "dialogflow",
+    "lex",
+)
 _DAY_FILE = re.compile(r"\d{4}-\d\d-\d\d\.json")
 
 #: Files beside the messages in the exports of ConvoKit.
