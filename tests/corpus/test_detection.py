@@ -174,6 +174,23 @@ def test_zipped_exports(reader: str, tmp_path: Path):
     assert [dialogue.turns for dialogue in store] == [dialogue.turns for dialogue in layout.expected]
 
 
+@pytest.mark.parametrize("layout", [it for it in LAYOUTS if it.reader == "whatsapp"], ids=lambda layout: layout.name)
+def test_layouts_of_whatsapp(layout: Layout, tmp_path: Path):
+    assert detect_format(layout.write(tmp_path)).reader == "whatsapp"
+
+
+def test_chats_with_long_messages(tmp_path: Path):
+    recipe = "\n".join(f"{number} spoons of rye" for number in range(30))
+    lines = [f"31/12/23, 21:{minute} - Anna: {recipe}" for minute in range(10, 20)]
+    assert detect_format(lay_out(tmp_path, {"_chat.txt": "\n".join(lines)})).reader == "whatsapp"
+
+
+@pytest.mark.parametrize("line", ["2023-12-31 21:41:05 - started", "31/12/23 dear diary: rye", "21:41 - Anna: Hi"])
+def test_other_texts_with_times_are_no_chats(line: str, tmp_path: Path):
+    with pytest.raises(CorpusError):
+        detect_format(lay_out(tmp_path, {"log.txt": f"{line}\n" * 3}))
+
+
 def test_other_zip_files_must_be_unpacked(tmp_path: Path):
     path = tmp_path / "log.zip"
     with ZipFile(path, "w") as archive:

@@ -513,7 +513,14 @@ def whatsapp(folder: Path, *lines: str, name: str = "_chat.txt") -> Path:
         *("\u200e[12/31/23, 9:41:05\u202fPM] ", "[31.12.23, 21:41:05] ", "31.12.23, 21:41 - "),
         *("31/12/2023, 21:41 - ", "31/12/23, 9:41 pm - ", "31/12/23 9:41 p.\xa0m. - ", "31-12-2023 21:41 - "),
         *("2023-12-31 21:41 - ", "[2023-12-31, 9:41:05 PM] ", "2023/12/31, 21:41 - ", "31. 12. 2023 21:41 - "),
-        *("[31.12.2023 klo 21.41.05] ", "31.12.2023 kl. 21.41 - "),
+        *("[31.12.2023 klo 21.41.05] ", "31.12.2023 kl. 21.41 - ", "21:41, 31/12/2023 - ", "9:41 CH, 31/12/2023 - "),
+        *("31/12/2566 21:41 - ", "[31/12/66 21:41:05] ", "[R5/12/31 21:41:05] ", "2023/12/31 下午9:41 - "),
+        *("31/12/23, 21:41:05: ", "12/31/23, 9:41:05 PM: ", "\ufeff31 Dec 2023, 21:41 - ", "31 déc. 2023 à 21:41 - "),
+        *(
+            "31/12/23 9:41 de la noche - ",
+            "31/12/2023, 9:41 at night - ",
+            "\u200f[31\u200f/12\u200f/2023، 9:41:05\xa0م] ",
+        ),
     ],
 )
 def test_whatsapp_date_formats(header: str, tmp_path: Path, try_import: Callable):
@@ -571,14 +578,14 @@ NO_WORDS = {
     "media without text": [
         *("<Media omitted>", "<Medien ausgeschlossen>", "<Médias omis>", "image omitted", "\u200eBild weggelassen"),
         *("\u200e<attached: 00000012-PHOTO-2023-12-31.jpg>", "IMG-20231231-WA0001.jpg (file attached)"),
-        *("\u200eplan.pdf (Datei angehängt)", "<Medien ausgeschlossen>\nplan of the day.pdf"),
+        *("\u200eplan.pdf (Datei angehängt)", "<Medien ausgeschlossen>\nplan of the day.pdf", "document omitted"),
+        *("location: https://maps.google.com/?q=52.5,-13.4", "<\u200eimage omitted>"),
     ],
     "deleted messages": [
         *("This message was deleted", "\u200eThis message was deleted.", "You deleted this message"),
         *("Diese Nachricht wurde gelöscht.", "Se eliminó este mensaje."),
     ],
-    "messages written by WhatsApp": ["\u200eMissed voice call"],
-    "messages without text": [""],
+    "messages without text": ["", "null", "live location shared", "Waiting for this message. This may take a while."],
 }
 
 
@@ -666,6 +673,24 @@ def test_whatsapp_invalid_dates_and_lost_beginnings_are_rejected(tmp_path: Path,
     outcome = try_import("whatsapp", folder)
     assert list(texts(outcome).values()) == [["One"], ["Two"]]
     assert [rejection["line"] for rejection in outcome.rejected] == [1, 3, 4, 5]
+
+
+def test_whatsapp_unknown_half_of_the_day_is_rejected(tmp_path: Path, try_import: Callable):
+    lines = ["31/12/2023, 9:41 - Anna: One", "31/12/2023, 9:42 qux - Anna: never", "31/12/2023, 9:43 - Anna: Two"]
+    outcome = try_import("whatsapp", whatsapp(tmp_path / "in", *lines))
+    assert list(texts(outcome).values()) == [["One"], ["Two"]]
+    assert outcome.reasons == ["'qux' next to the time is not known as a half of the day"]
+
+
+def test_whatsapp_byte_order_mark_within_a_line_begins_a_message(tmp_path: Path, try_import: Callable):
+    folder = whatsapp(tmp_path / "in", "31/12/23, 21:41 - Anna: One\ufeff31/12/23, 21:42 - Ben: Two \ufeffthree")
+    assert list(texts(try_import("whatsapp", folder)).values()) == [["One", "Two three"]]
+
+
+@pytest.mark.parametrize("text", ["12 Aug 10:30 - tea: rye", "Mar 5, 8:11 PM - tea: rye", "[12/31, 9:41 PM] Ben: rye"])
+def test_whatsapp_date_without_a_year_is_text_in_a_chat_with_years(text: str, tmp_path: Path, try_import: Callable):
+    outcome = try_import("whatsapp", whatsapp(tmp_path / "in", "31/12/23, 21:41 - Anna: One", text))
+    assert list(texts(outcome).values()) == [[f"One\n{text}"]]
 
 
 # ---- broken files

@@ -15,11 +15,12 @@ from turnwise.corpus.readers.json_paths import select
 from turnwise.corpus.readers.shared.fields import parse_time
 from turnwise.corpus.readers.shared.files import json_records, table_rows
 from turnwise.corpus.readers.shared.speakers import ROLE_WORDS, WORDS
+from turnwise.corpus.readers.whatsapp import begins_message
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.source.encodings import DETECT
 from turnwise.corpus.storage.rejections import Rejection
 
-_MAX_ROWS = 2_000  # rows of tables that are looked at
+_MAX_ROWS = 2_000  # rows of tables, and lines of chats, that are looked at
 UNKNOWN = "has a format that is not recognised"
 
 #: Times that are neither ISO 8601 nor numbers.
@@ -31,7 +32,6 @@ _TIME_FORMATS = (
     "%a, %d %b %Y %H:%M:%S %z",
 )
 
-_WHATSAPP_LINE = re.compile(r"\u200e?\[?\d{1,4}[./-]\d{1,2}[./-]\d{1,4},? \d{1,2}[:.]\d{2}.{0,12}?(?:\]| -) \S")
 _YEARS = 631_152_000, 4_102_444_800  # times of logs are between 1990 and 2100
 _TIME_NAME = re.compile(r"[Tt]ime|[Dd]ate|[Ss]tamp|[Ee]poch|(?:_at|[a-z]At|ts|_on)(?:$|_|Ms)")
 _LATER = re.compile(r"edit|updat|modif|read|deliver|expir|birth", re.IGNORECASE)  # not when a message was sent
@@ -203,11 +203,17 @@ def _is_chat(log: LogSample, key: str) -> bool:
 
 
 def _check_whatsapp(log: LogSample) -> Detection | None:
+    """Recognise chats: the first line begins with a date and a time, or many lines; messages may be long."""
     for file in log.named(".txt"):
-        lines = [line for line in log.source.read_start(file).splitlines() if line.strip()][:200]
-        matching = sum(_WHATSAPP_LINE.match(line.replace("\u202f", " ")) is not None for line in lines)
-        if lines and matching * 2 >= len(lines):
-            return Detection("whatsapp", f"{matching} of the first {len(lines)} lines of {file.name} begin with a time")
+        lines = [line for line in log.source.read_start(file).splitlines() if line.strip()][:_MAX_ROWS]
+        found = [begins_message(line) for line in lines]
+        timed, messages = sum(each is not None for each in found), found.count(True)
+        if messages and (
+            timed * 2 >= len(lines) or (messages > 1 and (found[0] is not None or timed * 5 >= len(lines)))
+        ):
+            return Detection(
+                "whatsapp", f"{timed:,} of the first {len(lines):,} lines of {file.name} begin with a time"
+            )
     return None
 
 
