@@ -142,6 +142,15 @@ def test_plain_text_needs_recurring_speakers(tmp_path: Path):
         ({"notes.csv": b"date,amount\n2024-01-01,5\n"}, "column of the conversation is not recognised among 'date'"),
         ({"data.json": b'{"numbers": [1, 2, 3]}'}, "not recognised"),
         ({"image.png": b"\x89PNG\r\n\x1a\n\x00\x00"}, "other files than pictures"),
+        (
+            {"a.json": b'{"messages": [{"sender": "x", "say": "hi"}]}'},
+            r"`json` finds no text at messages\[\], which have",
+        ),
+        (
+            {"a.json": b'{"channel_id": 1, "posts": []}'},
+            "`slack` needs the keys channel_id, messages: messages is miss",
+        ),
+        ({"a.txt": b"Dear all,\nbye\n"}, "`text` needs lines 'Speaker: text'"),
         ({"notes.pdf": b"%PDF"}, "notes.pdf has a format that is not recognised. Name a reader"),
         ({"broken.json": b'{"messages": ['}, "broken.json is damaged in line 1: not valid JSON from here on"),
         ({"broken.jsonl": b'{"messages": [\n'}, "broken.jsonl is damaged in line 1: not valid JSON"),
@@ -197,6 +206,19 @@ def test_other_zip_files_must_be_unpacked(tmp_path: Path):
         archive.writestr("log.csv", "conversation,speaker,text\na,user,hello\n")
     with pytest.raises(CorpusError, match="unpack it"):
         detect_format(path)
+
+
+def test_messages_about_an_archive_name_no_temporary_folder(tmp_path: Path):
+    path = tmp_path / "log.zip"
+    with ZipFile(path, "w") as archive:
+        archive.writestr("inner/a.csv", "date,amount\n1,2\n")
+    with pytest.raises(CorpusError, match=r"a\.csv is a table, but its column of the conversation") as refused:
+        detect_format(path, scratch=tmp_path / "scratch")
+    with ZipFile(path, "w") as archive:
+        archive.writestr("inner/users.json", "[]")
+    with pytest.raises(CorpusError, match="nothing was written") as empty:
+        import_corpus("slack", path, tmp_path / "scratch" / "store")
+    assert all("scratch" not in str(error.value) for error in (refused, empty))
 
 
 def test_store_is_not_imported_again(tmp_path: Path):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -90,7 +91,9 @@ class LogSample:
         if rejected:
             line = f" in line {rejected[0].line:,}" if rejected[0].line else ""
             return f"is damaged{line}: {rejected[0].reason}"
-        return UNKNOWN if self.records or file not in self.named(*JSON) else "has no records"
+        if file in self.named(*JSON) and not self.records:
+            return "has no records"
+        return UNKNOWN + (f" ({'; '.join(nearest)})" if (nearest := list(_explain_nearest(self, file))) else "")
 
     def named(self, *suffixes: str) -> list[Path]:
         """Return the files whose names end in one of the suffixes; .gz behind it does not matter."""
@@ -405,6 +408,32 @@ def _lists(value: Any, path: str = "", depth: int = 6) -> Iterator[tuple[str, li
             value = {"*": next(iter(value.values()))}
         for key, inner in value.items():
             yield from _lists(inner, f"{path}.{key}" if path else str(key), depth - 1)
+
+
+# ---- files that nothing fits
+
+
+def _explain_nearest(log: LogSample, file: Path) -> Iterator[str]:
+    """Yield the readers that come nearest, and what each of them misses."""
+    if file in log.named(".txt"):
+        yield "`text` needs lines 'Speaker: text' in which speakers recur, `whatsapp` lines that begin with a time"
+        return
+    records = [record for _, record in log.objects()]
+    present = {key for record in records for key in record}
+    near = [(len(present.intersection(keys)) / len(keys), reader, keys) for reader, keys in _KEYS if len(keys) > 1]
+    for share, reader, keys in sorted(near, key=itemgetter(0), reverse=True)[:2]:
+        if share >= 0.5:
+            missing = ", ".join(key for key in keys if key not in present)
+            what = f"{missing} is missing" if missing else "no object has all of them"
+            yield f"`{reader}` needs the keys {', '.join(keys)}: {what}"
+    lists = [(path, messages) for _, record in log.records for path, messages in _lists(record)] or [("", records)]
+    path, messages = lists[0]
+    keys = {_normalise(key): key for message in messages[:20] for key in _flatten(message)}
+    missing = [role for role in ("speaker", "text") if not _first_known(keys, WORDS["columns"][role])]
+    if keys and missing:
+        names = ", ".join(list(keys.values())[:10])
+        what = f"no {' and no '.join(missing)} at {path or 'the records'}"
+        yield f"`json` finds {what}, which have {names}: name the paths"
 
 
 _CHECKS = (_check_names, _check_mattermost, _check_keys, _check_whatsapp, _check_table, _check_text, _check_json)

@@ -111,7 +111,8 @@ def detect_groups(
         advice = (
             ". Name a reader of `turnwise corpus list`: `table` reads tables whose columns you name, `json` reads JSON"
         )
-        raise CorpusError(("; ".join(reasons[:_MAX_REASONS]) or nothing) + advice * (UNKNOWN in unread.values()))
+        is_unknown = any(reason.startswith(UNKNOWN) for reason in unread.values())
+        raise CorpusError(("; ".join(reasons[:_MAX_REASONS]) or nothing) + advice * is_unknown)
     return sorted(groups, key=lambda group: min(group.files)), unread
 
 
@@ -123,8 +124,10 @@ def _detect_archive(path: Path, encoding: str | None, scratch: Path | None) -> D
     with unpacked(CorpusSource(path, "sample", lambda rejection: None, scratch=scratch), "*") as source:
         try:
             groups, _ = detect_groups(source.root, encoding)
-        except CorpusError:
-            raise CorpusError("contains no file that is recognised") from None
+        except CorpusError as error:
+            raise CorpusError(
+                f"contains no file that is recognised (unpack it to name columns or paths): {error}"
+            ) from None
     readers = [group.detection.reader for group in groups]
     if len(readers) == 1 and readers[0] in _ZIP_READERS:
         return groups[0].detection

@@ -149,7 +149,7 @@ def import_corpus(
             writer.write(dialogue)
         if not writer.counts.dialogues:
             reason = next(iter(rejections.reasons), "the input contains none")
-            raise CorpusError(f"no dialogue of {path} was accepted ({reason}); {out} is unchanged")
+            raise CorpusError(f"no dialogue of {path} was accepted ({reason}); nothing was written")
         facts = dict(source.facts)
         if source.counts.split_dialogues:
             facts["dialogues split where a message is missing"] = source.counts.split_dialogues

@@ -151,7 +151,10 @@ def unpacked(source: CorpusSource, *patterns: str) -> Iterator[CorpusSource]:
     with temporary_folder(source.scratch or Path(gettempdir())) as temporary:
         folder = temporary / archive.stem  # readers use its name where an unpacked export has its own
         _unpack(archive, folder, patterns)
-        yield replace(source, root=folder)
+        try:
+            yield replace(source, root=folder)
+        except CorpusError as error:  # names the archive, not where it was unpacked
+            raise CorpusError(str(error).replace(str(folder), str(archive))) from error
 
 
 def _check_size(archive: Path, unpacked_size: int) -> None:
