@@ -428,11 +428,11 @@ def _explain_nearest(log: LogSample, file: Path) -> Iterator[str]:
             yield f"`{reader}` needs the keys {', '.join(keys)}: {what}"
     lists = [(path, messages) for _, record in log.records for path, messages in _lists(record)] or [("", records)]
     path, messages = lists[0]
-    keys = {_normalise(key): key for message in messages[:20] for key in _flatten(message)}
-    missing = [role for role in ("speaker", "text") if not _first_known(keys, WORDS["columns"][role])]
-    if keys and missing:
-        names = ", ".join(list(keys.values())[:10])
-        what = f"no {' and no '.join(missing)} at {path or 'the records'}"
+    found = {_normalise(key): key for message in messages[:20] for key in _flatten(message)}
+    unknown = [role for role in ("speaker", "text") if not _first_known(found, WORDS["columns"][role])]
+    if found and unknown:
+        names = ", ".join(list(found.values())[:10])
+        what = f"no {' and no '.join(unknown)} at {path or 'the records'}"
         yield f"`json` finds {what}, which have {names}: name the paths"
 
 
