@@ -1,4 +1,4 @@
-"""Masking of personal data; names and street addresses come from the user's lists or named-entity recogniser."""
+"""Masking of personal data; other names come from the user's lists or named-entity recogniser."""
 
 import re
 from collections import defaultdict
@@ -11,6 +11,7 @@ from turnwise.core.errors import CorpusError
 from turnwise.core.imports import import_object
 from turnwise.corpus.hygiene.personal_data import FINDERS, KINDS, TRIGGER
 from turnwise.corpus.hygiene.personal_data.context import Finder, replace_lookalikes
+from turnwise.corpus.hygiene.personal_data.people import find_names
 
 Pseudonyms = defaultdict[str, dict[str, int]]  # the numbers of the texts of each kind that were masked in a dialogue
 
@@ -45,16 +46,19 @@ class Masker:
         masking = masking or Masking()
         self.pseudonyms = masking.pseudonyms
         self._recogniser = masking.recogniser
-        self._finders = {kind: _make_finder(kind, pattern) for kind, pattern in masking.patterns.items()}
+        #: The kind, its finder, and whether it is one of KINDS: the user's kinds may have the same names.
+        self._finders = [(kind, _make_finder(kind, pattern), False) for kind, pattern in masking.patterns.items()]
         if unknown := [kind for kind in masking.kinds if kind not in KINDS]:
             raise CorpusError(f"cannot mask {unknown[0]!r}: choose from {', '.join(KINDS)}")
-        self._finders |= {kind: finder for kind, finder in FINDERS.items() if kind in masking.kinds}
+        self._finders += [(kind, finder, True) for kind, finder in FINDERS.items() if kind in masking.kinds]
         if "phone" in masking.kinds:
             from turnwise.corpus.hygiene.personal_data.phones import make_phone_finder
 
-            self._finders["phone"] = make_phone_finder([region.upper() for region in masking.regions])
+            self._finders.append(("phone", make_phone_finder([region.upper() for region in masking.regions]), True))
         # after the others: a name may be part of an address
-        self._finders |= {kind: _list_finder(kind, texts) for kind, texts in masking.lists.items()}
+        self._finders += [(kind, _list_finder(kind, texts), False) for kind, texts in masking.lists.items()]
+        if "name" in masking.kinds:
+            self._finders.append(("name", find_names, True))
 
     def find(self, text: str) -> list[Match]:
         """Return the personal data in a text, sorted; of overlapping matches, the kind with precedence wins."""
@@ -70,9 +74,9 @@ class Masker:
         """Yield what the finders and the recogniser find, in their order of precedence."""
         plain = replace_lookalikes(text)
         may_match = bool(TRIGGER.search(plain))
-        for kind, finder in self._finders.items():
-            if may_match or kind not in KINDS:
-                yield from (Match(start, end, kind) for start, end in finder(plain if kind in KINDS else text))
+        for kind, finder, is_built_in in self._finders:
+            if may_match or not is_built_in or kind in ("name", "password"):
+                yield from (Match(start, end, kind) for start, end in finder(plain if is_built_in else text))
         if self._recogniser is not None:
             yield from (Match(*entity) for entity in self._recogniser(text))
 

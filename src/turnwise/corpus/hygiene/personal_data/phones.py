@@ -214,7 +214,10 @@ def _is_phone(text: str, start: int, end: int, regions: Sequence[str]) -> bool:
     is_north_american, has_area_code = _NORTH_AMERICAN.fullmatch(number), _AREA_CODE.fullmatch(number)
     is_likely = hints.after_preposition and (not is_default or is_north_american or has_area_code)
     if hints.labelled or (hints.other and not is_likely):
-        return False
+        # 'parcel 020 7946 0018', but not 'parcel no. 020 7946 0018': written like a number of a known region
+        is_separated = number[0] in "0(" and not number.isdigit()
+        is_numbered = NUMBERED_LABEL.search(text_before(text, start))
+        return not is_default and is_separated and not is_numbered and _is_valid_as_written(number, regions)
     has_zero = number[0] in "0("
     if not has_zero and len(re.sub(r"\D", "", number)) > _LONGEST_WITHOUT_ZERO:
         return False
