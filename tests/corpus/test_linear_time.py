@@ -49,6 +49,19 @@ BEGINNINGS = [
     *("```", "`a", "[a](", "[a](b", "](", "[a]{", "# ", "- ", "> ", "*a", "**a**", "__a", "_a_", "~a", "->", " - "),
     *("From ", "From: a\n", "On 1 a wrote:\n", "> a\n", "-----", "sent from ", "confidential ", "re: ", "=?utf-8?q?"),
     *("## ", "##\n", "00:00 --> 00:01\n", "(x) ", "[12:34] ", "1/2/20, 10:00 - a: b\n", "a(b=", " +++$+++ ", "__eou__"),
+    *(
+        "Aa ",
+        "dear Aa ",
+        "mr ",
+        "regards, Aa ",
+        "my name is a ",
+        "pw: ",
+        "pin a1 ",
+        "1 Aa ",
+        "Via Aa ",
+        "Aaweg 1, ",
+        "1 rue ",
+    ),
     *("one ", "one hundred ", "twenty-", "a hundred ", "point one ", "the first ", "next ", "in may ", "1,000,", "$1"),
 ]
 CHUNKS = [*CHARACTERS, *BEGINNINGS]

@@ -41,7 +41,7 @@ def _ends_clause(text: str, end: int) -> bool:
 _CLAUSE_START = r"(?:^|(?<=[.!?,:;\n\r>)*\"–-]))[ \t]*"
 _SEPARATOR = r"[ \t]*[,:;.!–-]{0,3}[\s]{1,4}"
 _TITLED = re.compile(
-    rf"(?<![\w.])(?P<title>(?i:{_TITLES}))(?:[ \t]+(?i:{_TITLES}))*[ \t]+"
+    rf"(?<![\w.])(?P<title>(?i:{_TITLES}))(?:[ \t]+(?i:{_TITLES})){{0,2}}[ \t]+"
     rf"(?:(?i:and|und|et|y|e|en)[ \t]+(?i:{_TITLES})[ \t]+)?(?P<name>{_NAME})"
 )
 _AMBIGUOUS_TITLES = frozenset({"m", "mm", "pan", "don", "sr", "dr", "mw", "ing", "fru", "frau", "miss", "heer", "ms"})
