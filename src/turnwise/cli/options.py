@@ -42,7 +42,7 @@ def registered(kind: registry.Kind) -> Callable[[Any], Any]:
     return check
 
 
-_NAMES = "turnwise-small or minilm (English), a model folder or a Hugging Face id"
+_NAMES = "turnwise-small or minilm (English), use-multilingual, a model folder or a Hugging Face id"
 _DATA = "Folder of data sets, or a sample store."
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]

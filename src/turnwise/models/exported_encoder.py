@@ -13,6 +13,7 @@ from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.backbone.source import Pooling
 from turnwise.models.backbone.static_table import UNLIMITED, StaticTable
 from turnwise.models.backbone.tokenizer import FastTokenizer
+from turnwise.models.backbone.universal import UniversalModel, UniversalTokenizer
 from turnwise.models.encoder import Architecture, Encoder, EncoderConfig
 from turnwise.models.identity import digest_model, vocabulary_text
 
@@ -21,14 +22,17 @@ _LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
 
 
 class ExportedEncoder(Encoder):
-    """An ONNX graph or a static table with its tokenizer; `backbone` configures the model it was exported from."""
+    """An ONNX graph, a static table or `use-multilingual`, with its tokenizer.
+
+    `backbone` configures the model that it was exported from.
+    """
 
     device = "cpu"
     _batch_tokens = 16_384
 
     def __init__(
         self,
-        model: OnnxGraph | StaticTable,
+        model: OnnxGraph | StaticTable | UniversalModel,
         tokenizer: FastTokenizer,
         settings: EncoderConfig,
         backbone: dict[str, Any],
@@ -63,11 +67,14 @@ class ExportedEncoder(Encoder):
     def from_folder(
         cls, folder: Path, config: EncoderConfig, device: Any, pooling: Pooling | None
     ) -> "ExportedEncoder":
-        """Load a folder of `turnwise export`, or a static one of model2vec or sentence-transformers."""
+        """Load a folder of `turnwise export`, a static one of others, or that of `use-multilingual`."""
         if pooling not in (None, config.pooling):
             raise ModelError(f"{folder} has the pooling {config.pooling!r}: export the model again with {pooling!r}")
         if device is not None and str(device) != "cpu":
             raise ModelError(f"{folder} is exported and runs on the CPU only: use the model that it was made of")
+        if config.exported == "universal":
+            universal: Any = UniversalTokenizer(folder)
+            return cls(UniversalModel(folder), universal, config, {"model_type": "universal"})
         path = folder / config.path
         backbone = read_json(path / "config.json") if (path / "config.json").is_file() else {}
         if config.exported == "static":
@@ -76,6 +83,8 @@ class ExportedEncoder(Encoder):
         return cls(OnnxGraph(path, config.runtime), FastTokenizer.load(path), config, backbone)
 
     def _save_model(self, folder: Path) -> dict[str, Any]:
+        if isinstance(self.model, UniversalModel):
+            raise ModelError(f"{self.name} cannot be saved: load it by its name where it is needed")
         write_json(folder / "config.json", self._backbone)
         self.tokenizer.save_pretrained(folder)
         self.model.save(folder, self.normalise)

