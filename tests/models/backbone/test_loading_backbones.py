@@ -31,7 +31,13 @@ Folder = Callable[[str], Path]
 
 @pytest.mark.parametrize(
     ("name", "extra"),
-    [("minilm", "minilm"), (TURNWISE_SMALL, "small"), (TURNWISE_RERANKER, "small"), (TURNWISE_SMALL_INT8, "light")],
+    [
+        ("minilm", "minilm"),
+        (TURNWISE_SMALL, "small"),
+        (TURNWISE_RERANKER, "small"),
+        (TURNWISE_SMALL_INT8, "light"),
+        ("use-multilingual", "multilingual"),
+    ],
 )
 def test_missing_models_name_the_extra(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
