@@ -26,6 +26,21 @@ def zendesk(folder: Path, *comments: Any, name: str = "tickets.jsonl", **more: A
     return lay_out(folder, {name: jsonl_bytes(ticket)})
 
 
+def test_zendesk_comment_of_an_unknown_ticket_is_rejected(tmp_path: Path, try_import: Callable):
+    comments = [zendesk_comment(ANN, "Hi", 0) | {"ticket_id": ticket} for ticket in (1, 2)]
+    comments.append(zendesk_comment(ANN, "Hello", 1))
+    folder = lay_out(
+        tmp_path / "in",
+        {"tickets.jsonl": jsonl_bytes({"id": 1, "requester_id": ANN}), "all.jsonl": jsonl_bytes(*comments)},
+    )
+    outcome = try_import("zendesk", folder)
+    assert [utterances(dialogue) for dialogue in outcome.dialogues] == [[("user", "Hi")]]
+    assert ["the ticket 2 of the comment is missing" in outcome.reasons[0], "'ticket_id' is" in outcome.reasons[1]] == [
+        True,
+        True,
+    ]
+
+
 def test_comments_are_sorted_by_time(tmp_path: Path, try_import: Callable):
     """A comment without a time stays behind the one before it."""
     folder = zendesk(

@@ -4,20 +4,23 @@ A file is JSON Lines with a ticket per line, an array of tickets, or an object w
 The messages of a ticket are sorted by time. A message that cannot be read is rejected alone.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from turnwise.core.dialogue import SYSTEM, USER
 from turnwise.corpus.readers.shared.chat_exports import event_name
-from turnwise.corpus.readers.shared.fields import optional_time, require, require_id
+from turnwise.corpus.readers.shared.fields import optional_id, optional_time, require, require_id, require_object
 from turnwise.corpus.readers.shared.files import JSON_FILES, json_records
 from turnwise.corpus.readers.shared.html_text import html_to_text
-from turnwise.corpus.readers.shared.message_logs import Message, build_dialogue, in_time_order
+from turnwise.corpus.readers.shared.message_logs import Message, MessageLog, build_dialogue, in_time_order
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 _ZENDESK_ROLES = {"end-user": USER, "agent": SYSTEM, "admin": SYSTEM}
+
+_COMMENT_LISTS = ("comments", "audits", "ticket_comments", "ticket_audits")  # keys in files without tickets
 
 _INTERCOM_AUTHORS = {
     **dict.fromkeys(("user", "lead", "contact"), USER),
@@ -34,6 +37,8 @@ def read_zendesk(source: CorpusSource, *, private: bool = False) -> Dialogues:
 
     These are the objects of Zendesk's API (v2) and of its JSON export. The text is a comment's `plain_body`, `body` or
     `html_body`. Instead of `comments`, a ticket may have `audits` with events of the type Comment.
+    Comments and audits may also be in other files than the tickets: with a `ticket_id`, or as answers of the API
+    (`{comments: […]}`) in files or folders named by the ticket, such as `comments/17.json`.
 
     The requester is the user. Others have the role of their entry in `users` (in the same object, or in a file with
     'users' in its name), and are the system without one. Private notes and calls are left out.
@@ -60,7 +65,57 @@ def read_zendesk(source: CorpusSource, *, private: bool = False) -> Dialogues:
             _add_roles(source, path, line, value["users"], roles)
 
     files = [path for path in files if path not in users]
-    yield from _read_tickets(source, files, "tickets", _zendesk_comments, parse, add_users)
+    separate = [path for path in files if _is_zendesk_comments(source, path)]
+    requesters: dict[str, Any] = {}  # of the tickets whose comments are in other files
+
+    def comments(ticket: dict[str, Any]) -> list[Any] | None:
+        if not separate or "comments" in ticket or "audits" in ticket:
+            return _zendesk_comments(ticket)
+        requesters[require_id(ticket, "id")] = {"requester_id": require_id(ticket, "requester_id")}
+        return None
+
+    yield from _read_tickets(source, [it for it in files if it not in separate], "tickets", comments, parse, add_users)
+    log = MessageLog(source)
+    for path in separate:
+        for line, value in json_records(source, path):
+            add_users(path, line, value)
+            with source.guard(path, line):
+                for each in _separate_comments(path, require_object(value, "the record"), requesters):
+                    with source.guard(path, line):
+                        _add_comment(log.at(path, line), each, requesters, parse)
+    yield from log.dialogues()
+
+
+def _is_zendesk_comments(source: CorpusSource, path: Path) -> bool:
+    """Return whether a file has comments or audits, rather than tickets, which have requesters."""
+    start = source.read_start(path)
+    return '"author_id"' in start and '"requester_id"' not in start
+
+
+def _separate_comments(path: Path, record: dict[str, Any], tickets: Container[str]) -> list[Any]:
+    """Return the comments in a record of another file than the tickets, each with the id of its ticket."""
+    names = [name for part in (path.parent.name, path.stem) for name in re.findall(r"\d+", part)]
+    own = next((name for name in reversed(names) if name in tickets), None)  # the ticket that the file is named by
+    comments: list[Any] = []
+    for each in next((require(record, key, list) for key in _COMMENT_LISTS if key in record), [record]):
+        identity = {"ticket_id": own} | require_object(each, "the comment")
+        inner = _audit_comments([identity]) if "events" in identity else [identity]
+        comments += [{"ticket_id": identity["ticket_id"]} | comment for comment in inner]
+    return comments
+
+
+def _add_comment(
+    log: MessageLog, comment: dict[str, Any], tickets: dict[str, Any], parse: Callable[[dict[str, Any], Any], "_Part"]
+) -> None:
+    if not (name := optional_id(comment, "ticket_id")):
+        raise ValueError("'ticket_id' is missing, and the file is not named by a ticket")
+    if name not in tickets:
+        raise ValueError(f"the ticket {name} of the comment is missing, or has other comments itself")
+    part = parse(tickets[name], comment)
+    if part.skipped or not part.text.strip():
+        log.source.skipped[part.skipped or part.left_out] += 1
+    else:
+        log.add(name, part.time, part.speaker, part.text)
 
 
 def _add_roles(source: CorpusSource, path: Path, line: int, users: Any, roles: dict[str, str]) -> None:
@@ -80,8 +135,12 @@ def _zendesk_comments(ticket: dict[str, Any]) -> list[Any]:
         return require(ticket, "comments", list)
     if "audits" not in ticket:
         raise ValueError("'comments' is missing: export the tickets with their comments")
+    return _audit_comments(require(ticket, "audits", list))
+
+
+def _audit_comments(audits: list[Any]) -> list[Any]:
     comments = []
-    for audit in require(ticket, "audits", list):
+    for audit in audits:
         defaults = {key: audit[key] for key in ("author_id", "created_at") if key in audit}
         events = require(audit, "events", list)
         comments += [defaults | event for event in events if event.get("type") in ("Comment", "VoiceComment")]
@@ -160,13 +219,13 @@ def _read_tickets(
     source: CorpusSource,
     files: Iterable[Path],
     key: str,
-    list_messages: Callable[[dict[str, Any]], list[Any]],
+    list_messages: Callable[[dict[str, Any]], list[Any] | None],
     parse: Callable[[dict[str, Any], Any], _Part],
     add_page: Callable[[Path, int, Any], None] = lambda path, line, page: None,
 ) -> Dialogues:
     """Read the tickets of the files, which are records or in lists under `key`; `add_page` gets each record first.
 
-    `list_messages` may list the ticket itself: it stands for its first message.
+    `list_messages` may list the ticket itself: it stands for its first message. None leaves a ticket out.
     """
     for path in files:
         for line, value in json_records(source, path):
@@ -179,7 +238,9 @@ def _read_tickets(
                 with source.guard(path, line):
                     name = require_id(ticket, "id")
                     messages: list[tuple[float | None, Message | None]] = []
-                    for message in list_messages(ticket):
+                    if (listed := list_messages(ticket)) is None:
+                        continue
+                    for message in listed:
                         try:
                             part = parse(ticket, message)
                         except ValueError as error:
