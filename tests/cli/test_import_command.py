@@ -81,6 +81,14 @@ def test_losses_are_reported_prominently(log: Path, tmp_path: Path):
     assert len(texts(tmp_path / "store")) == 2
 
 
+def test_what_is_left_out_of_a_chat_counts_as_a_loss(tmp_path: Path):
+    path = tmp_path / "chat.txt"
+    lines = ["Anna: Shall we bake?", "Ben: Rye", "Anna: null", "Ben left"]
+    path.write_text("".join(f"31/12/2023, 21:41 - {line}\n" for line in lines), encoding="utf-8")
+    result = run("whatsapp", path, "--out", tmp_path / "store")
+    assert "WARNING: 2 of 4 rows (50%) were left out. Left out most often: " in result.stderr
+
+
 def test_report_lists_roles_and_the_hole_policy(log: Path, tmp_path: Path):
     result = run("table", log, "--out", tmp_path / "store", *COLUMNS, "--holes", "keep")
     assert "agent: system" in result.stdout

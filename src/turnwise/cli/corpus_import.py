@@ -228,13 +228,21 @@ _HOLE_POLICIES = {
 
 
 def warn_of_losses(manifest: Mapping[str, Any]) -> None:
-    """Print a warning if more than 5% of the rows were lost."""
+    """Print a warning if more than 5% of the rows were lost or, in a log, left out other than as events."""
     if "lost" not in manifest:  # a generated store
         return
+    from turnwise.corpus.registry import READERS
+
     lost, total = manifest["lost"]["rows"], manifest["lost"]["of"]
-    if lost > 0.05 * total:
+    spec = READERS.get(manifest["reader"])
+    kinds = manifest["left_out"].items() if spec is None or spec.is_log else ()
+    left_out = {name: count for name, count in kinds if not name.endswith(" events")}
+    missing, total = lost + sum(left_out.values()), total + sum(left_out.values())
+    if missing > 0.05 * total:
+        what = " or ".join(word for word, number in (("lost", lost), ("left out", left_out)) if number)
         cause = "".join(f" Most frequent reason: {reason}." for reason in list(manifest["reasons"])[:1])
-        message(f"WARNING: {lost:,} of {total:,} rows ({lost / total:.0%}) were lost.{cause}")
+        cause += f" Left out most often: {max(left_out, key=left_out.__getitem__)}." if left_out else ""
+        message(f"WARNING: {missing:,} of {total:,} rows ({missing / total:.0%}) were {what}.{cause}")
 
 
 def warn_of_language(store: "Store", model: str) -> None:

@@ -56,6 +56,30 @@ def test_texts_that_are_no_labels(text: str, tmp_path: Path, try_import: Callabl
     assert spoken(folder, try_import) == [[("system", f"Hello. {text}")]]
 
 
+def test_labels_on_a_few_cues_do_not_hold_for_the_others(tmp_path: Path, try_import: Callable):
+    """In a cue with a label, the lines below it belong to the same speaker."""
+    folder = call(
+        tmp_path / "in",
+        "Ann: My kettle\nleaks\nbadly.",
+        "Since when?",
+        "Monday.",
+        "Bob: I see.",
+        "So do I.",
+        "Yes.",
+        "Oh.",
+    )
+    outcome = try_import("transcript", folder, speakers={"ann": "user", "bob": "system"})
+    assert [utterances(it) for it in outcome.dialogues] == [
+        [
+            ("user", "My kettle leaks badly."),
+            ("speaker_1", "Since when? Monday."),
+            ("system", "I see."),
+            ("speaker_1", "So do I. Yes. Oh."),
+        ]
+    ]
+    assert outcome.manifest["facts"]["lines without a speaker label, taken for '?'"] == 5
+
+
 def test_consecutive_cues_of_a_speaker_are_one_turn(tmp_path: Path, try_import: Callable):
     folder = call(
         tmp_path / "in", "Ann: My", "ANN: kettle", "leaks\nbadly.", "Bob: Since when?\nAnn: Monday.", "Bob: Oh."
@@ -143,8 +167,8 @@ def test_files_without_cues_are_rejected(content: bytes, tmp_path: Path, try_imp
 
 
 def test_first_cues_without_a_label_are_rejected(tmp_path: Path, try_import: Callable):
-    outcome = try_import("transcript", call(tmp_path / "in", "Hello?", "Anyone?", "Agent: Yes."))
-    assert [utterances(it) for it in outcome.dialogues] == [[("system", "Yes.")]]
+    outcome = try_import("transcript", call(tmp_path / "in", "Hello?", "Anyone?", "Agent: Yes.", "User: Hi."))
+    assert [utterances(it) for it in outcome.dialogues] == [[("system", "Yes."), ("user", "Hi.")]]
     assert [(it["line"], it["text"]) for it in outcome.rejected] == [(3, "Hello? Anyone?")]
     assert "the speaker is not known, no label precedes the cue" in outcome.reasons[0]
 

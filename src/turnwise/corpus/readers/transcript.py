@@ -29,6 +29,8 @@ _MAX_WORDS = 4
 _PARTICLES, _SOUNDS = frozenset(WORDS["transcripts"]["particles"]), frozenset(WORDS["transcripts"]["sounds"])
 _SOUND = re.compile(r"\s*(?:-\s*)?(?:\[[^\[\]]*\]|\([^()]*\)|[♪♫][^♪♫]*[♪♫]?)\s*")
 
+_UNKNOWN = "?"  # the speaker of cues without a label
+
 _EXPECTED = "expected '<v Anna>text</v>', 'Anna: text', '[Agent] text' or 'SPEAKER_00: text'"
 
 
@@ -37,14 +39,15 @@ def read(source: CorpusSource, *, speakers: Speakers = None) -> Dialogues:
 
     Speaker labels are `<v Anna>` (WebVTT), `Anna: text`, `[Agent] text` and `SPEAKER_00: text`. Before a colon or in
     brackets, a label is a role word such as 'agent', or a name of up to four capitalised words (and 'van', 'de' and the
-    like). A cue without a label continues the speaker before it. Cues are sorted by time, and consecutive
-    cues of a speaker are one turn. Files without any label are rejected.
+    like). Cues are sorted by time, and consecutive cues of a speaker are one turn. A cue without a label continues
+    the speaker before it; where most lines would be such ones, their speaker is '?', which `speakers` can
+    map. Both are counted. Files without any label are rejected.
 
     Formatting, notes, and lines that only describe a sound, such as [music], are left out.
     """
     mapper = SpeakerMapper(source, speakers)
     for path in source.files("*.srt", "*.vtt", "*.srt.gz", "*.vtt.gz"):
-        turns = _merge(_read_cues(source, path))
+        turns = _merge(_name_unlabelled(source, _read_cues(source, path)))
         if not turns:
             source.reject(path, None, "file", "there are no cues, such as '00:00:01.000 --> 00:00:02.000' and a text")
             continue
@@ -108,7 +111,7 @@ def _split_block(block: list[tuple[int, str]]) -> tuple[float | None, list[tuple
 
 
 def _split_cue(source: CorpusSource, lines: list[tuple[int, str]]) -> list[_Line]:
-    """Return the labelled texts of a cue; a label on a line of its own belongs to the next line."""
+    """Return the labelled texts of a cue; a label on a line of its own belongs to the next line, as to all after it."""
     result: list[_Line] = []
     pending = ""
     for number, line in lines:
@@ -121,8 +124,8 @@ def _split_cue(source: CorpusSource, lines: list[tuple[int, str]]) -> list[_Line
             name = _clean(voice)
             label, text = (name, text) if name else _split_label(text)
             if text:
-                result.append((number, label or pending, text))
-                pending = ""
+                pending = label or pending
+                result.append((number, pending, text))
             else:
                 pending = label or pending
     return result
@@ -145,6 +148,18 @@ def _split_label(text: str) -> tuple[str, str]:
     is_sound = match[2] is not None and label.casefold() in _SOUNDS
     is_label = role_word(label) in ROLE_WORDS or is_name or is_numbered
     return (label, rest) if is_label and has_letter and not is_sound else ("", text)
+
+
+def _name_unlabelled(source: CorpusSource, lines: list[_Line]) -> list[_Line]:
+    """Count the lines of cues without a label; give them an unknown speaker if they are too many for continuations."""
+    labelled = sum(name != "" and text != "" for _, name, text in lines)
+    unlabelled = sum(name == "" and text != "" for _, name, text in lines)
+    if not labelled or not unlabelled:
+        return lines
+    is_partial = unlabelled > labelled
+    fact = f"lines without a speaker label, {f'taken for {_UNKNOWN!r}' if is_partial else 'taken for the one before'}"
+    source.facts[fact] = source.facts.get(fact, 0) + unlabelled
+    return [(line, name or (_UNKNOWN if is_partial and text else ""), text) for line, name, text in lines]
 
 
 def _merge(lines: list[_Line]) -> list[_Line]:
