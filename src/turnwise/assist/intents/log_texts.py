@@ -53,6 +53,8 @@ class LabelledLog:
     vectors: Vectors  # normalised, rounded to half precision, as the labels are (texts, dimensions)
     labels: npt.NDArray[np.float32]  # the probability of each intent (texts, intents)
     in_scope: npt.NDArray[np.float32]  # the probability that a text has one of the intents (texts)
+    #: The fraction of texts in scope for which both estimates have the same most probable intent; not saved.
+    agreement: float = 1.0
 
     @classmethod
     def label(cls, vectors: Vectors, examples: IntentExamples) -> "LabelledLog":
@@ -73,7 +75,8 @@ class LabelledLog:
         propagated /= np.maximum((propagated * in_scope[:, None]).sum(0), 1e-12)
         propagated /= np.maximum(propagated.sum(1, keepdims=True), 1e-12)
         soft = (similar + propagated) / 2
-        return cls(vectors, _round_to_half(np.asarray(soft, np.float32)), in_scope)
+        agreement = float(np.average(similar.argmax(1) == propagated.argmax(1), weights=in_scope))
+        return cls(vectors, _round_to_half(np.asarray(soft, np.float32)), in_scope, agreement)
 
     @property
     def sums(self) -> Vectors:
