@@ -200,12 +200,22 @@ def test_other_texts_with_times_are_no_chats(line: str, tmp_path: Path):
         detect_format(lay_out(tmp_path, {"log.txt": f"{line}\n" * 3}))
 
 
-def test_other_zip_files_must_be_unpacked(tmp_path: Path):
-    path = tmp_path / "log.zip"
-    with ZipFile(path, "w") as archive:
-        archive.writestr("log.csv", "conversation,speaker,text\na,user,hello\n")
-    with pytest.raises(CorpusError, match="unpack it"):
-        detect_format(path)
+def test_other_files_in_a_zip_file_are_read_by_their_own_readers(tmp_path: Path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    readers = ("mbox", "messages", "table")
+    with ZipFile(folder / "export.zip", "w") as archive:
+        for name in readers:
+            for file, content in BASES[name].files.items():
+                archive.writestr(f"{name}/{file}", content)
+        archive.writestr("again.zip", b"PK")
+    for path in (folder, folder / "export.zip"):
+        assert detect_format(path).reader == "auto"
+        store = import_corpus("auto", path, tmp_path / f"store-{path.name}")
+        assert {dialogue.source for dialogue in store} == set(readers)
+        assert len(store) == sum(len(BASES[name].expected) for name in readers)
+        (unread,) = store.manifest["facts"]["not read"]
+        assert unread.endswith("again.zip is an archive within an archive: unpack it")
 
 
 def test_messages_about_an_archive_name_no_temporary_folder(tmp_path: Path):

@@ -65,9 +65,12 @@ def detect_format(path: Path, encoding: str | None = None, scratch: Path | None 
 
 
 def detect_groups(
-    path: Path, encoding: str | None = None, scratch: Path | None = None
+    path: Path, encoding: str | None = None, scratch: Path | None = None, *, in_archive: bool = False
 ) -> tuple[list[LogGroup], dict[Path, str]]:
-    """Return the files of a log by the readers that fit them, and why others cannot be read."""
+    """Return the files of a log by the readers that fit them, and why others cannot be read.
+
+    An archive with files of other readers than those of `_ZIP_READERS` is a group of the reader `auto`.
+    """
     if not path.exists():
         raise CorpusError(f"{path} does not exist")
     if holds_dialogues(path):
@@ -82,6 +85,8 @@ def detect_groups(
     for unit in log.units([file for file in log.files if file not in done]):
         root = unit[0] if _is_archive(unit[0]) else path
         try:
+            if _is_archive(root) and in_archive:
+                raise CorpusError("is an archive within an archive: unpack it")
             if _is_archive(root):
                 detection = _detect_archive(root, encoding, scratch)
             else:
@@ -123,7 +128,7 @@ def _is_archive(path: Path) -> bool:
 def _detect_archive(path: Path, encoding: str | None, scratch: Path | None) -> Detection:
     with unpacked(CorpusSource(path, "sample", lambda rejection: None, scratch=scratch), "*") as source:
         try:
-            groups, _ = detect_groups(source.root, encoding)
+            groups, _ = detect_groups(source.root, encoding, in_archive=True)
         except CorpusError as error:
             raise CorpusError(
                 f"contains no file that is recognised (unpack it to name columns or paths): {error}"
@@ -131,7 +136,8 @@ def _detect_archive(path: Path, encoding: str | None, scratch: Path | None) -> D
     readers = [group.detection.reader for group in groups]
     if len(readers) == 1 and readers[0] in _ZIP_READERS:
         return groups[0].detection
-    raise CorpusError(f"fits {', '.join(map('`{}`'.format, readers))}: unpack it, and import the folder")
+    parts = (f"`{group.detection.reader}`: {group.detection.why}" for group in groups)
+    return Detection("auto", f"{path.name} is an archive, in which each file has its own reader; {'; '.join(parts)}")
 
 
 def _belongs(log: LogSample, file: Path, reader: str) -> bool:

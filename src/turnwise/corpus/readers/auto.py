@@ -5,25 +5,36 @@ from pathlib import Path
 
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.formats import LogGroup, detect_groups
+from turnwise.corpus.readers.shared.files import unpacked
 from turnwise.corpus.readers.shared.speakers import Speakers
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 from turnwise.corpus.source.encodings import DETECT
 from turnwise.corpus.storage.rejections import NOT_READ
 
+_AUTO = "auto"  # the reader of an archive with files of several
+
 
 def read(source: CorpusSource, *, speakers: Speakers = None) -> Dialogues:
-    """Read the files of a folder, each by the reader that fits it; files without one are rejected.
+    """Read the files of a folder or .zip file, each by the reader that fits it; files without one are rejected.
 
     A conversation whose id is that of another one in files of another format gets the name of a file in front.
     """
+    return _read(source, speakers)
+
+
+def _read(source: CorpusSource, speakers: Speakers, *, in_archive: bool = False) -> Dialogues:
     encoding = None if source.encoding == DETECT else source.encoding
-    groups, unread = detect_groups(source.root, encoding, source.scratch)
+    groups, unread = detect_groups(source.root, encoding, source.scratch, in_archive=in_archive)
     for file, reason in unread.items():
         _report(source, file, reason)
     for group in groups:
         try:
-            yield from _read_group(source, group, speakers)
+            if group.detection.reader == _AUTO:
+                with unpacked(replace(source, root=group.root), "*") as inner:
+                    yield from _read(inner, speakers, in_archive=True)
+            else:
+                yield from _read_group(source, group, speakers)
         except CorpusError as error:  # such as an agent in several languages
             for file in sorted(group.files):
                 _report(source, file, f"cannot be read by `{group.detection.reader}`: {error}")
