@@ -208,12 +208,17 @@ def test_a_log_about_other_things_is_left_out_where_examples_show_it():
     assert "left-out examples" in harmful.selection.reason
 
 
-@pytest.mark.parametrize("shots", [0, 1])
+@pytest.mark.parametrize("shots", [0, 1, 2])
 def test_a_log_is_left_out_where_its_labels_are_doubtful(shots):
     world = World()
     _, useful = fit_world(world, shots, world.texts(900)[0])
     assert useful.log is not None and useful.log.agreement > 0.8
-    _, doubtful = fit_world(world, shots, unit(world.random.normal(size=(900, SIZE))))
+    noise = unit(world.random.normal(size=(900, SIZE)))
+    if not shots:
+        with pytest.raises(IntentError, match=r"agree on only \d+%, so it cannot be used"):
+            fit_world(world, shots, noise)
+        return
+    _, doubtful = fit_world(world, shots, noise)
     assert doubtful.log is None and doubtful.selection.log_texts == 0
     assert doubtful.selection.names == INTENTS and "agree on only" in doubtful.selection.reason
 

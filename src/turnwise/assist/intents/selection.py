@@ -22,6 +22,7 @@ from turnwise.assist.intents.heads import (
     cross_validated_logits,
 )
 from turnwise.assist.intents.log_texts import LabelledLog
+from turnwise.core.errors import IntentError
 from turnwise.core.types import Vectors
 
 #: The heads that are compared; the second is chosen unless the first is clearly better.
@@ -175,7 +176,14 @@ def select_support(examples: IntentExamples, log: Vectors | None, log_size: int,
         scores = ", ".join(f"{_DESCRIPTIONS[name]} {value:.1%}" for name, value in accuracy.items())
         reason = f"compared on {len(rows):,} left-out examples: {scores}"
     if labelled is not None and labelled.agreement < _MIN_AGREEMENT:
-        reason = f"not the log: two estimates of its intents agree on only {labelled.agreement:.0%} of its texts"
+        percentage = f"{labelled.agreement:.0%}"
+        if not len(examples.labels):
+            raise IntentError(
+                f"two estimates of the log's intents agree on only {percentage}, so it cannot be used, and "
+                "names alone cannot be calibrated: add examples, or leave the log out and set false_rejection=None "
+                "(--no-log --false-rejection 0)"
+            )
+        reason = f"without the log, because two estimates of its texts' intents agree on only {percentage}"
         labelled = left_out = None
     names = 0 if examples.names is None else len(examples.names.intents)
     texts = 0 if labelled is None else len(labelled.vectors)
