@@ -89,6 +89,16 @@ def test_what_is_left_out_of_a_chat_counts_as_a_loss(tmp_path: Path):
     assert "WARNING: 2 of 4 rows (50%) were left out. Left out most often: " in result.stderr
 
 
+def test_what_is_left_out_on_purpose_is_no_loss(tmp_path: Path):
+    path = tmp_path / "log.json"
+    texts = {"message": "Shall we bake?", "join": "Ben has joined"}
+    rows = [{"type": kind, "speaker": "user", "text": text} for kind, text in texts.items()]
+    path.write_text(json.dumps({"messages": rows}), encoding="utf-8")
+    result = run("json", path, "--out", tmp_path / "store", "--set", "where=type=message")
+    assert "1 messages that `where` excludes" in result.stdout
+    assert "WARNING" not in result.stderr
+
+
 def test_report_lists_roles_and_the_hole_policy(log: Path, tmp_path: Path):
     result = run("table", log, "--out", tmp_path / "store", *COLUMNS, "--holes", "keep")
     assert "agent: system" in result.stdout

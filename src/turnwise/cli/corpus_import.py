@@ -227,8 +227,15 @@ _HOLE_POLICIES = {
 }
 
 
+#: Ends of the names of what is left out on purpose: it is no part of the conversations, or was not wanted.
+_NOT_LOST = (
+    *(" events", "`where` excludes", "private notes", "other branches", "only call a tool", "copies of messages"),
+    *("system messages", "developer messages", "tool messages", "hidden messages", "thoughts messages", "no prompts"),
+)
+
+
 def warn_of_losses(manifest: Mapping[str, Any]) -> None:
-    """Print a warning if more than 5% of the rows were lost or, in a log, left out other than as events."""
+    """Print a warning if more than 5% of the rows were lost or, in a log, left out other than on purpose."""
     if "lost" not in manifest:  # a generated store
         return
     from turnwise.corpus.registry import READERS
@@ -236,7 +243,7 @@ def warn_of_losses(manifest: Mapping[str, Any]) -> None:
     lost, total = manifest["lost"]["rows"], manifest["lost"]["of"]
     spec = READERS.get(manifest["reader"])
     kinds = manifest["left_out"].items() if spec is None or spec.is_log else ()
-    left_out = {name: count for name, count in kinds if not name.endswith(" events")}
+    left_out = {name: count for name, count in kinds if not name.endswith(_NOT_LOST)}
     missing, total = lost + sum(left_out.values()), total + sum(left_out.values())
     if missing > 0.05 * total:
         what = " or ".join(word for word, number in (("lost", lost), ("left out", left_out)) if number)
