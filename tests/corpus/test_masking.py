@@ -158,6 +158,27 @@ def test_grouped_numbers_of_a_region_are_masked_after_everyday_words(region: str
     assert Masker(Masking(regions=(region,))).mask(text) == masked
 
 
+def test_strict_masks_groups_of_seven_digits_and_leaves_dates() -> None:
+    text = "order 402918374, ref. 771-003-29 of 2024-05-01 or 12.03.2024, 1234 Euro"
+    dialogue = Dialogue("d", (Turn("user", text),))
+    [cleaned] = make_step("mask=strict")([dialogue])
+    assert cleaned.turns[0].text == "order [NUMBER], ref. [NUMBER] of 2024-05-01 or 12.03.2024, 1234 Euro"
+
+
+@pytest.mark.parametrize(
+    ("reported", "masked"),
+    [
+        ("unknown speaker 'Ada Quill': must be 'user'", "unknown speaker '[NAME]': must be 'user'"),
+        ("12/05/2024, 10:00 - Ada Quill: good morning", "12/05/2024, 10:00 - [NAME]: good morning"),
+        ("[10:00:12 am] Ada Quill: good morning", "[10:00:12 am] [NAME]: good morning"),
+        ("{'author': 'ada.q', 'body': 5}", "{'author': '[NAME]', 'body': 5}"),
+        ("not the expected layout: 'id' is missing", "not the expected layout: 'id' is missing"),
+    ],
+)
+def test_authors_are_masked_in_reports(reported: str, masked: str) -> None:
+    assert MASKER.mask_report(reported) == masked
+
+
 def test_own_patterns_and_lists() -> None:
     masking = Masking(patterns={"order": r"\b[A-Z]{2}-\d{6}\b"}, lists={"name": ["Anna  Schmidt", "anna", ""]})
     masked = Masker(masking).mask("ANNA SCHMIDT (Anna, not Annabel) ordered AB-123456 with anna@x.example")

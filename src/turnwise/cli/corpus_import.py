@@ -38,7 +38,8 @@ def import_command(
         Option(
             metavar="STEP",
             help="Hygiene step, applied in order; repeatable: log (the recommended steps for raw logs), html, "
-            "email-quotes, markdown, urls, control-characters, unicode, mask[=email,phone,…], repeated-messages, "
+            "email-quotes, markdown, urls, control-characters, unicode, mask[=email,phone,… or =strict], "
+            "repeated-messages, "
             "automatic-messages[=0.05], merge-speakers, minimum-turns=N, maximum-turns=N, maximum-words=N, "
             "exact-duplicates, near-duplicates[=0.8].",
         ),

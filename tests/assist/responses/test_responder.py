@@ -140,6 +140,19 @@ def test_filters(responder: Responder) -> None:
         responder.suggest(queries, where={"colour": "red"})
 
 
+def test_answers_of_other_customers_are_masked(responder: Responder) -> None:
+    text = "Dear Mr Osgood, your parcel 402918374 is on its way to 12 Elm Tree Road, Reading RG1 5AB"
+    responder.index(
+        [Dialogue("private", (Turn("user", "where is my zeppelin"), Turn("system", text)), "logs", "train")]
+    )
+    first = responder.suggest(["where is my zeppelin"])[0]
+    assert first.text == "Dear Mr [NAME], your parcel [NUMBER] is on its way to [ADDRESS]"
+    responder.add([Answer("call 0800 496 0123 about zeppelins", after=("where is my zeppelin",))])
+    assert "call 0800 496 0123 about zeppelins" in [
+        each.text for each in responder.suggest(["where is my zeppelin"], top=5)
+    ]
+
+
 def test_canned_answers(responder: Responder) -> None:
     answers = [
         "our desk is open from nine to five",

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from turnwise.core.journal import Journal, read_entries
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
 from turnwise.core.types import SupportsEncode, SupportsScore, Vectors
+from turnwise.corpus.hygiene.masking import Masker, Masking
 from turnwise.corpus.texts import TEXT_FILE_SUFFIXES, read_rows
 from turnwise.models.identity import EncoderIdentity
 from turnwise.models.vector_cache import encode_distinct
@@ -162,7 +164,7 @@ class Suggestion:
     """A suggested answer."""
 
     text: str
-    """The answer."""
+    """The answer; of a conversation, with names, numbers, addresses and passwords masked."""
     score: float
     """The re-ranker's probability, or else the similarity; lower for frequent answers."""
     similarity: float
@@ -360,6 +362,18 @@ class Responder:
         return rank_answers(candidates, Counter(repeated), probabilities, top)
 
 
+@cache
+def _masker() -> Masker:
+    """Return what masks the data of another customer, with the kinds that need no further package."""
+    return Masker(Masking(kinds=("secret_url", "email", "password", "address", "name", "number")))
+
+
+def _offered_text(hit: SearchHit) -> str:
+    """Return an answer as it may be offered to others: turns are masked, canned answers are not."""
+    text: str = hit.values["text"]
+    return text if hit.values["dialogue"] is None else _masker().mask(text)
+
+
 def rank_answers(
     candidates: Sequence[SearchHit], counts: Mapping[int, int], probabilities: npt.NDArray[np.floating] | None, top: int
 ) -> list[Suggestion]:
@@ -379,17 +393,18 @@ def rank_answers(
     for candidate in np.argsort(-scores, kind="stable").tolist():
         similarities = vectors[heads] @ vectors[candidate]
         if len(heads) and similarities.max() > FOLDING_SIMILARITY:
-            folded[heads[int(similarities.argmax())]].append(candidates[candidate].values["text"])
+            folded[heads[int(similarities.argmax())]].append(_offered_text(candidates[candidate]))
         else:
             heads.append(candidate)
             folded[candidate] = []
-    columns = ("text", "dialogue", "turn", "speaker", "source", "split")
+    columns = ("dialogue", "turn", "speaker", "source", "split")
     return [
         Suggestion(
             score=float(scores[head]),
             similarity=candidates[head].similarity,
             rerank=None if probabilities is None else float(probabilities[head]),
             count=int(frequencies[head]),
+            text=_offered_text(candidates[head]),
             folded=tuple(folded[head]),
             **{name: candidates[head].values[name] for name in columns},
         )

@@ -9,14 +9,23 @@ from typing import NamedTuple
 
 from turnwise.core.errors import CorpusError
 from turnwise.core.imports import import_object
-from turnwise.corpus.hygiene.personal_data import FINDERS, KINDS, TRIGGER
+from turnwise.corpus.hygiene.personal_data import FINDERS, KINDS, STRICT_KINDS, TRIGGER
 from turnwise.corpus.hygiene.personal_data.context import Finder, replace_lookalikes
-from turnwise.corpus.hygiene.personal_data.people import find_names
+from turnwise.corpus.hygiene.personal_data.people import find_names, find_numbers
 
 Pseudonyms = defaultdict[str, dict[str, int]]  # the numbers of the texts of each kind that were masked in a dialogue
 
 #: A named-entity recogniser: returns (start, end, label) for a text.
 EntityRecogniser = Callable[[str], Iterable[tuple[int, int, str]]]
+
+
+#: Authors in what is reported of a log: a speaker that is not known, the beginning of a line, the value of a field.
+_FIELDS = "|".join(f"(?<='{field}': ')" for field in ("author", "sender", "speaker", "user", "from", "name"))
+_AUTHOR = re.compile(
+    rf"(?:(?<=unknown speaker ')|{_FIELDS})[^'\n]+(?=')"
+    r"|(?:^|(?<=[\d\])>–-] )|(?<=[ap]m - ))(?-i:[^\W\d_a-z])[^\n:'\"<>{}\[\]]{0,60}(?=: )",
+    re.IGNORECASE,
+)
 
 
 class Match(NamedTuple):
@@ -31,7 +40,7 @@ class Match(NamedTuple):
 class Masking:
     """What is masked, and how."""
 
-    kinds: Sequence[str] = KINDS
+    kinds: Sequence[str] = KINDS  # or STRICT_KINDS
     regions: Sequence[str] = ()  # countries of national phone numbers, as ISO codes; none: `phones.DEFAULT_REGIONS`
     patterns: Mapping[str, str] = field(default_factory=dict)  # further kinds by regular expressions
     lists: Mapping[str, Sequence[str]] = field(default_factory=dict)  # further kinds by words, matched in any case
@@ -48,8 +57,8 @@ class Masker:
         self._recogniser = masking.recogniser
         #: The kind, its finder, and whether it is one of KINDS: the user's kinds may have the same names.
         self._finders = [(kind, _make_finder(kind, pattern), False) for kind, pattern in masking.patterns.items()]
-        if unknown := [kind for kind in masking.kinds if kind not in KINDS]:
-            raise CorpusError(f"cannot mask {unknown[0]!r}: choose from {', '.join(KINDS)}")
+        if unknown := [kind for kind in masking.kinds if kind not in STRICT_KINDS]:
+            raise CorpusError(f"cannot mask {unknown[0]!r}: choose from {', '.join(STRICT_KINDS)}")
         self._finders += [(kind, finder, True) for kind, finder in FINDERS.items() if kind in masking.kinds]
         if "phone" in masking.kinds:
             from turnwise.corpus.hygiene.personal_data.phones import make_phone_finder
@@ -59,6 +68,8 @@ class Masker:
         self._finders += [(kind, _list_finder(kind, texts), False) for kind, texts in masking.lists.items()]
         if "name" in masking.kinds:
             self._finders.append(("name", find_names, True))
+        if "number" in masking.kinds:
+            self._finders.append(("number", find_numbers, True))
 
     def find(self, text: str) -> list[Match]:
         """Return the personal data in a text, sorted; of overlapping matches, the kind with precedence wins."""
@@ -87,6 +98,10 @@ class Masker:
             pieces += [text[position : match.start], self.replacement(text, match, known)]
             position = match.end
         return "".join([*pieces, text[position:]])
+
+    def mask_report(self, text: str) -> str:
+        """Mask what is reported of a log, such as a rejected line, with the name of its author."""
+        return self.mask(_AUTHOR.sub("[NAME]", text))
 
     def replacement(self, text: str, match: Match, known: Pseudonyms | None = None) -> str:
         """Return what replaces a match: `[PHONE]`, or `[PHONE_2]` with pseudonyms."""

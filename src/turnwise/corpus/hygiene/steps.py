@@ -24,7 +24,7 @@ from turnwise.corpus.hygiene.edits import Clean, CleaningStep, Edit, HolePolicy,
 from turnwise.corpus.hygiene.email_quotes import email_quote_edits
 from turnwise.corpus.hygiene.markup import html_edits, markdown_edits
 from turnwise.corpus.hygiene.masking import Masker, Masking, Pseudonyms
-from turnwise.corpus.hygiene.personal_data import FINDERS
+from turnwise.corpus.hygiene.personal_data import FINDERS, STRICT_KINDS
 from turnwise.corpus.storage.corpus import merge_speakers
 from turnwise.corpus.storage.fingerprints import FingerprintIndex, text_fingerprint
 
@@ -219,6 +219,7 @@ _WITH_FRACTION = {"automatic-messages": ("fraction", 0.05), "near-duplicates": (
 STEPS = (*_TEXT_EDITS, *_PLAIN, *_WITH_COUNT, *_WITH_FRACTION)
 
 MASK = "mask"  # the step that masks personal data, with kinds as its value: `mask`, `mask=email,phone`
+STRICT = "strict"  # its value for all kinds, and numbers of 7 or more digits that may be anything
 LOG = "log"  # the name of the steps recommended for raw logs, which takes the place of their names
 LOG_STEPS = ("html", "email-quotes", "markdown", "control-characters", "unicode", "repeated-messages")
 
@@ -244,7 +245,8 @@ def make_step(description: str, masking: Masking | None = None, holes: HolePolic
     name, equals, value = description.partition("=")
     if name == MASK:
         masking = masking or Masking()
-        return CleaningStep(_mask(replace(masking, kinds=tuple(value.split(","))) if equals else masking))
+        kinds = STRICT_KINDS if value == STRICT else tuple(value.split(","))
+        return CleaningStep(_mask(replace(masking, kinds=kinds) if equals else masking))
     if name in _WITH_COUNT:
         if not value.isdecimal() or int(value) < 1:
             raise CorpusError(f"step {name} needs a number, as in {name}=4; got {value or None!r}")

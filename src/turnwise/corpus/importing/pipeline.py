@@ -131,7 +131,7 @@ def import_corpus(
             spec.name,
             rejections.add,
             # masks every kind, whatever the step masks in texts
-            mask=Masker(masking).mask if any(map(is_mask, steps)) else str,
+            mask=Masker(masking).mask_report if any(map(is_mask, steps)) else str,
             holes=hole_policy,
             assign_split=None if split_plan is None or by_time else split_plan.split_of_id,
             start_times={} if by_time else None,

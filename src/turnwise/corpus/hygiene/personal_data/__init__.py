@@ -25,6 +25,8 @@ FINDERS: Mapping[str, Finder] = {
 }
 #: With those that Masker adds: `phone` needs regions, and what it finds is no `name`.
 KINDS = (*FINDERS, "phone", "name")
+#: Masked as well if everything is that may be personal data.
+STRICT_KINDS = (*KINDS, "number")
 
 #: What every kind but names and passwords has at least one of: a text without it contains none of them.
 TRIGGER = re.compile(r"[\d@]|://|www\.|::|[(\[{] ?at ?[)\]}]| dot |\bmac\b|(?:[a-f]{2}[:-]){5}", re.IGNORECASE)

@@ -199,6 +199,17 @@ def find_passwords(text: str) -> Iterator[Span]:
             yield match.start("plain"), match.start("plain") + len(value)
 
 
+# ---- numbers of any kind
+
+_NUMBER = re.compile(r"(?<![\w@.,/])\+?\(?\d(?:[ \t()./-]{0,3}\d){6,40}(?!\w|[.,]\d)")
+_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d|(?:19|20)\d\d[./-]\d{1,2}[./-]\d{1,2}(?: \d{1,2})?")
+
+
+def find_numbers(text: str) -> Iterator[Span]:
+    """Find groups of 7 or more digits that are no dates, whatever they may be."""
+    return (match.span() for match in _NUMBER.finditer(text) if not _DATE.fullmatch(match[0]))
+
+
 # ---- postal addresses
 
 _GAP = r"[ \t]*[,;]?[ \t]*[\r\n]{0,2}[ \t]*"
