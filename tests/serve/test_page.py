@@ -284,9 +284,13 @@ def test_add_new_intent_and_remove_its_example(browser: Any, site: str) -> None:
 
 def test_conversation(browser: Any, site: str) -> None:
     visit = Visit(browser, site, "conversation")
-    visit.read(CONVERSATION)
+    with visit.page.expect_request("**/intents/predict") as request:
+        visit.read(CONVERSATION)
     turns = visit.locator("#conversation-turns .turn")
     spoken = [line.split(": ", 1) for line in CONVERSATION.splitlines()]
+    users = [place for place, (speaker, _) in enumerate(spoken) if speaker == "user"]
+    in_context = [[turn["text"] for turn in text] for text in request.value.post_data_json["texts"]]
+    assert in_context == [[text for _, text in spoken[max(0, place - 5) : place + 1]] for place in users]
     assert turns.locator("> .text").all_inner_texts() == [text for _, text in spoken]
     assert [each.lower() for each in turns.locator(".speaker").all_inner_texts()] == [speaker for speaker, _ in spoken]
     expected = [predicted(site, text)["intent"] or "no intent" for speaker, text in spoken if speaker == "user"]

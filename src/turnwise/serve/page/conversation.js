@@ -11,6 +11,9 @@ const SPEAKERS = { user: "User", system: "Agent" };
 // From this score on a turn is out of place.
 const OUT_OF_PLACE = 0.5;
 
+// A classifier reads up to this many turns before a text.
+const CONTEXT = 5;
+
 function transcript(turns, extras) {
   return element(
     "ol",
@@ -107,9 +110,10 @@ export class ConversationView {
   // Intents and coherence are two requests: if one fails, the result of the other is still shown.
   async #turns(turns, signal) {
     const users = turns.flatMap((turn, place) => (turn.speaker === "user" ? [place] : []));
+    const withContext = (place) => turns.slice(Math.max(0, place - CONTEXT), place + 1);
     const requests = [
       this.#about.intents && users.length
-        ? request("intents/predict", { body: { texts: users.map((place) => turns[place].text), neighbours: 3 }, signal })
+        ? request("intents/predict", { body: { texts: users.map(withContext), neighbours: 3 }, signal })
         : null,
       this.#about.reranker && turns.length > 1 ? request("coherence", { body: { conversation: turns }, signal }) : null,
     ];
