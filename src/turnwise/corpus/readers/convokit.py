@@ -1,5 +1,6 @@
 """ConvoKit's `utterances.jsonl`: an utterance per line, with its conversation, speaker, time and what it replies to."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from turnwise.corpus.readers.shared.fields import optional_time
@@ -33,7 +34,7 @@ def read(
 class _ReplyLog(MessageLog):
     """Messages whose dialogues are the chains of replies."""
 
-    def _build(self, conversation: str, messages: list[Message | None]) -> Dialogues:
+    def _build(self, conversation: str, messages: Iterable[Message | None]) -> Dialogues:
         present = [message for message in messages if message is not None]  # what they reply to is known despite holes
         chains = list(reply_chains(present))
         chained = {message.line for chain in chains for message in chain}

@@ -1,7 +1,7 @@
 """Exports of chat tools, whose chats are split into sessions: parts without a long pause."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -108,28 +108,28 @@ class ChatExport(MessageLog):
         """Count an event, which is no message, by its kind, or as 'other' if that is not a short word."""
         self.source.skipped[f"{event_name(kind)} events"] += 1
 
-    def _build(self, conversation: str, messages: list[Message | None]) -> Dialogues:
-        messages = list(self._without_copies(messages))
+    def _build(self, conversation: str, messages: Iterable[Message | None]) -> Dialogues:
+        messages = self._without_copies(messages)
         if conversation in self._threads or not self._pause:
-            yield from self._build_part(conversation, messages)
+            yield from self._build_part(conversation, list(messages))
             return
-        sessions: list[tuple[float, list[Message | None]]] = []
-        holes: list[Message | None] = []
-        last = float("-inf")
+        session: list[Message | None] = []
+        start = last = None
         for message in messages:
-            if message is None or message.time is None:
-                (sessions[-1][1] if sessions else holes).append(message)
-                continue
-            if not sessions or message.time - last > self._pause:
-                sessions.append((message.time, holes))
-                holes = []
-            sessions[-1][1].append(message)
-            last = message.time
-        for start, session in sessions:
-            name = f"{conversation}/{datetime.fromtimestamp(start, UTC):%Y-%m-%dT%H:%M:%S}"
-            yield from self._build_part(name, session)
+            if message is not None and message.time is not None:
+                if start is not None and last is not None and message.time - last > self._pause:
+                    yield from self._build_session(conversation, start, session)
+                    session, start = [], None
+                start, last = message.time if start is None else start, message.time
+            session.append(message)
+        if start is not None:
+            yield from self._build_session(conversation, start, session)
 
-    def _without_copies(self, messages: list[Message | None]) -> Iterator[Message | None]:
+    def _build_session(self, conversation: str, start: float, messages: list[Message | None]) -> Dialogues:
+        name = f"{conversation}/{datetime.fromtimestamp(start, UTC):%Y-%m-%dT%H:%M:%S}"
+        return self._build_part(name, messages)
+
+    def _without_copies(self, messages: Iterable[Message | None]) -> Iterator[Message | None]:
         seen = set()
         for message in messages:
             if message is not None and message.key is not None:

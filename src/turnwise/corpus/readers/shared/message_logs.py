@@ -13,6 +13,19 @@ from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 _INSERT = "INSERT INTO message VALUES (?, ?, ?)"
 
+#: What `in_time_order` does, for each conversation: `timed` counts the messages with a time up to each one.
+_IN_TIME_ORDER = """
+    SELECT conversation, message FROM (
+        SELECT conversation, message, place,
+            FIRST_VALUE(time) OVER (PARTITION BY conversation, timed ORDER BY place) AS latest
+        FROM (
+            SELECT conversation, time, message, rowid AS place,
+                COUNT(time) OVER (PARTITION BY conversation ORDER BY rowid) AS timed
+            FROM message
+        )
+    ) ORDER BY conversation, latest, place
+"""
+
 _Item = TypeVar("_Item")
 
 
@@ -144,16 +157,14 @@ class MessageLog:
         """Yield the dialogues, sorted by the names of their conversations."""
         if self._last is not None and self.source.counts.rejected_rows > self._rejections:
             self.add_hole(*self._last)
-        rows = self._database.execute("SELECT conversation, time, message FROM message ORDER BY conversation, rowid")
-        for conversation, group in groupby(rows, key=itemgetter(0)):
-            ordered = in_time_order(group, itemgetter(1))
-            messages = [None if text is None else Message._make(json.loads(text)) for _, _, text in ordered]
+        for conversation, group in groupby(self._database.execute(_IN_TIME_ORDER), key=itemgetter(0)):
+            messages = (None if text is None else Message._make(json.loads(text)) for _, text in group)
             yield from self._build(conversation, messages)
         self._database.close()
 
-    def _build(self, conversation: str, messages: list[Message | None]) -> Dialogues:
+    def _build(self, conversation: str, messages: Iterable[Message | None]) -> Dialogues:
         """Yield the dialogues in a conversation: here the whole conversation."""
-        return self._build_part(conversation, messages)
+        return self._build_part(conversation, list(messages))
 
     def _build_part(self, name: str, messages: Sequence[Message | None], conversation: str = "") -> Dialogues:
         files, mapper = self.files, self._mapper
