@@ -230,7 +230,7 @@ def test_masking_is_remembered_and_cannot_be_changed_later(
 ) -> None:
     log = tmp_path / "log.csv"
     rows = [f"c{number},user,call me on 0170 415195{number} or a{number}@b.com" for number in range(9)]
-    log.write_text("\n".join(["conversation\tspeaker\ttext", *rows]) + "\n")
+    log.write_text("\n".join(["conversation,speaker,text", *rows]) + "\n")
     folder = tmp_path / "masked"
     options = ("--out", folder, "--model", tiny_folder("bert"), "--no-serve")
     out, err = run_turnwise("start", log, *options, "--region", "DE")
