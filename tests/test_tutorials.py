@@ -45,12 +45,12 @@ SHORTER = {
         "map 32 track": "map 0 track",
     },
     "train": {
-        "--dialogues 1000": "--dialogues 40",
+        "--dialogues 1000": "--dialogues 200",
         "--set steps=20 --set batch_size=16": "--set steps=1 --set batch_size=4",
         "--task intents": "--task intents --seeds 1",
     },
     "names-and-log": {
-        "--dialogues 1000": "--dialogues 40",
+        "--dialogues 1000": "--dialogues 200",
         "intents test": "intents test --unknown-out-of-scope",
         "--port 8000": "--port 8765",
         ".1:8000": ".1:8765",
@@ -173,7 +173,7 @@ def test_tutorial_runs_on_a_small_sample(name: str, folder: Path, tiny_folder: C
         source = example.source
         for words, shorter in SHORTER[name].items():
             source = source.replace(words, shorter)
-        if example.kind == "console":
+        if example.kind == "console" and name != "names-and-log":  # a log is refused if its labels are random
             source = with_tiny_encoder(source, tiny)
         run_example(replace(example, source=source), names)
 

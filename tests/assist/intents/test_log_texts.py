@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import cohen_kappa_score
 
 from tests.helpers.bag_of_words import BagOfWords
 from tests.helpers.intent_examples import EXAMPLES, OUTSIDE, pairs
@@ -215,12 +216,22 @@ def test_a_log_is_left_out_where_its_labels_are_doubtful(shots):
     assert useful.log is not None and useful.log.agreement > 0.8
     noise = unit(world.random.normal(size=(900, SIZE)))
     if not shots:
-        with pytest.raises(IntentError, match=r"agree on only \d+%, so it cannot be used"):
+        with pytest.raises(IntentError, match=r"hardly agree \(Cohen's kappa 0\.\d+\), so it cannot be used"):
             fit_world(world, shots, noise)
         return
     _, doubtful = fit_world(world, shots, noise)
     assert doubtful.log is None and doubtful.selection.log_texts == 0
-    assert doubtful.selection.names == INTENTS and "agree on only" in doubtful.selection.reason
+    assert doubtful.selection.names == INTENTS and "hardly agree" in doubtful.selection.reason
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.floats(0.125, 1, width=16)), min_size=1))
+def test_agreement_is_weighted_kappa(texts):
+    first, second, weights = (np.array(each) for each in zip(*texts, strict=True))
+    if len({*first, *second}) == 1:
+        assert log_texts._kappa(first, second, weights) == 1
+    else:
+        expected = cohen_kappa_score(first, second, sample_weight=weights)
+        assert log_texts._kappa(first, second, weights) == pytest.approx(expected, abs=1e-6)
 
 
 def test_misleading_names_are_left_out():

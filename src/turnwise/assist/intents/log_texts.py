@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.intents.context import Utterance, join_turns, last_turn, turns_in_context
-from turnwise.assist.intents.examples import IntentExamples, validate_vectors
+from turnwise.assist.intents.examples import Indices, IntentExamples, validate_vectors
 from turnwise.assist.intents.numerics import softmax
 from turnwise.assist.search.neighbours import nearest_neighbours
 from turnwise.core.dialogue import USER, Dialogue
@@ -53,7 +53,7 @@ class LabelledLog:
     vectors: Vectors  # normalised, rounded to half precision, as the labels are (texts, dimensions)
     labels: npt.NDArray[np.float32]  # the probability of each intent (texts, intents)
     in_scope: npt.NDArray[np.float32]  # the probability that a text has one of the intents (texts)
-    #: The fraction of texts in scope for which both estimates have the same most probable intent; not saved.
+    #: Cohen's kappa of the most probable intents by both estimates, for texts in scope; not saved.
     agreement: float = 1.0
 
     @classmethod
@@ -75,7 +75,7 @@ class LabelledLog:
         propagated /= np.maximum((propagated * in_scope[:, None]).sum(0), 1e-12)
         propagated /= np.maximum(propagated.sum(1, keepdims=True), 1e-12)
         soft = (similar + propagated) / 2
-        agreement = float(np.average(similar.argmax(1) == propagated.argmax(1), weights=in_scope))
+        agreement = _kappa(similar.argmax(1), propagated.argmax(1), in_scope)
         return cls(vectors, _round_to_half(np.asarray(soft, np.float32)), in_scope, agreement)
 
     @property
@@ -170,6 +170,14 @@ def _upper_mode(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     if difference <= _SEPARATE or difference / deviations.mean() <= _SEPARATE_DEVIATIONS:
         return np.ones(len(values))
     return np.asarray(belongs[:, means.argmax()])
+
+
+def _kappa(first: Indices, second: Indices, weights: npt.NDArray[np.float32]) -> float:
+    """Return Cohen's kappa of two lists of intents: how much more often they agree than by chance, at most 1."""
+    total, size = float(weights.sum()), max(first.max(), second.max()) + 1
+    agreed = float(weights[first == second].sum()) / total
+    chance = float(np.bincount(first, weights, size) @ np.bincount(second, weights, size)) / total**2
+    return 1.0 if chance > 1 - 1e-6 else (agreed - chance) / (1 - chance)
 
 
 def _round_to_half(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

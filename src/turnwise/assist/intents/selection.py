@@ -176,24 +176,23 @@ def select_support(examples: IntentExamples, log: Vectors | None, log_size: int,
         scores = ", ".join(f"{_DESCRIPTIONS[name]} {value:.1%}" for name, value in accuracy.items())
         reason = f"compared on {len(rows):,} left-out examples: {scores}"
     if labelled is not None and labelled.agreement < _MIN_AGREEMENT:
-        percentage = f"{labelled.agreement:.0%}"
+        doubt = f"two estimates of the log's intents hardly agree (Cohen's kappa {labelled.agreement:.2f})"
         if not len(examples.labels):
             raise IntentError(
-                f"two estimates of the log's intents agree on only {percentage}, so it cannot be used, and "
-                "names alone cannot be calibrated: add examples, or leave the log out and set false_rejection=None "
-                "(--no-log --false-rejection 0)"
+                f"{doubt}, so it cannot be used, and names alone cannot be calibrated: add examples, or leave the log "
+                "out and set false_rejection=None (--no-log --false-rejection 0)"
             )
-        reason = f"without the log, because two estimates of its texts' intents agree on only {percentage}"
+        reason = f"without the log, because {doubt}"
         labelled = left_out = None
     names = 0 if examples.names is None else len(examples.names.intents)
     texts = 0 if labelled is None else len(labelled.vectors)
     return Support(examples, labelled, SupportSelection(names, texts, log_size, reason, accuracy, len(rows)), left_out)
 
 
-#: A log is left out if both estimates of its labels agree on a smaller fraction of its texts. On validation data, with
-#: up to two examples, that was at least 0.60 for logs that help, also long-tailed or half about other things; at most
-#: 0.54 for logs only about other things; and at most 0.43 for ATIS, where one intent has most of the texts.
-_MIN_AGREEMENT = 0.57
+#: A log is left out if its labels by both estimates agree less, as Cohen's kappa. On validation data, with up to two
+#: examples, that was at least 0.66 for logs that help, also long-tailed or half about other things; at most 0.46 for
+#: logs only about other things; and at most 0.45 for ATIS, where one intent has most of the texts.
+_MIN_AGREEMENT = 0.5
 
 #: How a reason calls what was compared.
 _DESCRIPTIONS = {"examples": "examples alone", "names": "with names", "log": "with the log"}
