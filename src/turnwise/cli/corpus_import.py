@@ -228,7 +228,7 @@ _HOLE_POLICIES = {
 }
 
 
-#: Ends of the names of what is left out on purpose: it is no part of the conversations, or was not wanted.
+#: What the names of records end with that are left out on purpose: no part of a conversation, or not wanted.
 _NOT_LOST = (
     *(" events", "`where` excludes", "private notes", "other branches", "only call a tool", "copies of messages"),
     *("system messages", "developer messages", "tool messages", "hidden messages", "thoughts messages", "no prompts"),
@@ -236,7 +236,7 @@ _NOT_LOST = (
 
 
 def warn_of_losses(manifest: Mapping[str, Any]) -> None:
-    """Print a warning if more than 5% of the rows were lost or, in a log, left out other than on purpose."""
+    """Print a warning if more than 5% of the rows were lost or, in a log, unintentionally left out."""
     if "lost" not in manifest:  # a generated store
         return
     from turnwise.corpus.registry import READERS

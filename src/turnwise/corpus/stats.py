@@ -35,7 +35,7 @@ _PIECE_TURNS, _PIECE_CHARACTERS = 10, 400
 _UNCLEAR = "und"  # what py3langid returns if it is not sure
 _BATCH_PIECES, _MAX_PIECES = 100, 500  # of a batch of a store, and of the whole store
 
-#: What is in no language: masks such as [EMAIL], and web addresses.
+#: What belongs to no language: masks such as [EMAIL], and web addresses.
 _NO_LANGUAGE = re.compile(r"\[[A-Z0-9_]+\]|https?://\S+")
 
 Integers = npt.NDArray[np.int64]
@@ -200,7 +200,7 @@ def frequency_curve_svg(stats: CorpusStats) -> str:
 
 
 def sample_languages(store: Store) -> Counter[str]:
-    """Count the languages (ISO 639 codes) of pieces of a store's first batches; pieces in no clear one do not count."""
+    """Count the languages (ISO 639 codes) of pieces of a store's first batches; unclear ones do not count."""
     languages: Counter[str] = Counter()
     pieces = 0
     for batch in store.batches(["texts"]):

@@ -67,7 +67,7 @@ class ExportedEncoder(Encoder):
     def from_folder(
         cls, folder: Path, config: EncoderConfig, device: Any, pooling: Pooling | None
     ) -> "ExportedEncoder":
-        """Load a folder of `turnwise export`, a static one of others, or that of `use-multilingual`."""
+        """Load a folder of `turnwise export`, a static model of another tool, or that of `use-multilingual`."""
         if pooling not in (None, config.pooling):
             raise ModelError(f"{folder} has the pooling {config.pooling!r}: export the model again with {pooling!r}")
         if device is not None and str(device) != "cpu":

@@ -164,7 +164,7 @@ class Suggestion:
     """A suggested answer."""
 
     text: str
-    """The answer; of a conversation, with names, numbers, addresses and passwords masked."""
+    """The answer; if it comes from a conversation, its names, numbers, addresses and passwords are masked."""
     score: float
     """The re-ranker's probability, or else the similarity; lower for frequent answers."""
     similarity: float
@@ -364,7 +364,7 @@ class Responder:
 
 @cache
 def _masker() -> Masker:
-    """Return what masks the data of another customer, with the kinds that need no further package."""
+    """Return the masker of other customers' data, with the kinds that need no further package."""
     return Masker(Masking(kinds=("secret_url", "email", "password", "address", "name", "number")))
 
 

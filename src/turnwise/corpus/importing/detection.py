@@ -364,7 +364,7 @@ def _time_key(values: Mapping[str, Sequence[Any]]) -> str:
 
 
 def _is_time(key: str, value: Any) -> bool:
-    """Return whether a value is a time of our days; a number only if its key has the name of a time."""
+    """Return whether a value is a plausible time of a message; a number only if its key has the name of a time."""
     if isinstance(value, bool) or not _parses(value, _TIME_FORMATS):
         return False
     if _normalise(key) in WORDS["columns"]["time"]:

@@ -136,7 +136,7 @@ def _chatgpt_messages(
 
 
 def _chatgpt_kind(message: Any) -> str:
-    """Return what a message counts as that is no utterance; '' if it is one."""
+    """Return what a message that is not an utterance is counted as; '' for an utterance."""
     if message is None:
         return "empty nodes"
     role, content = message["author"]["role"], message.get("content") or {}

@@ -39,7 +39,7 @@ _NULL = "tag:yaml.org,2002:null"
 
 
 _JSON = ("*.json", "*.jsonl")
-_JSON_KEYS = ("rasa_nlu_data", "sender_id")  # one of them is at the beginning of a file that this reader reads
+_JSON_KEYS = ("rasa_nlu_data", "sender_id")  # files that this reader reads begin with one of them
 
 
 def read(source: CorpusSource) -> Dialogues:

@@ -87,13 +87,13 @@ def read_zendesk(source: CorpusSource, *, private: bool = False) -> Dialogues:
 
 
 def _is_zendesk_comments(source: CorpusSource, path: Path) -> bool:
-    """Return whether a file has comments or audits, rather than tickets, which have requesters."""
+    """Return whether a file has comments or audits, and not tickets, which have requesters."""
     start = source.read_start(path)
     return '"author_id"' in start and '"requester_id"' not in start
 
 
 def _separate_comments(path: Path, record: dict[str, Any], tickets: Container[str]) -> list[Any]:
-    """Return the comments in a record of another file than the tickets, each with the id of its ticket."""
+    """Return the comments in a record of a file without tickets, each with the id of its ticket."""
     names = [name for part in (path.parent.name, path.stem) for name in re.findall(r"\d+", part)]
     own = next((name for name in reversed(names) if name in tickets), None)  # the ticket that the file is named by
     comments: list[Any] = []

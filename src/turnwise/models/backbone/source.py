@@ -50,7 +50,7 @@ MINILM_TRAINING_DATA = (
     "and others"
 )
 
-#: The same of `use-multilingual`.
+#: What `use-multilingual` was trained on, as far as test sets may be concerned.
 _UNIVERSAL_TRAINING_DATA = (
     "Yang et al. (2020) name Reddit, Stack Overflow, YahooAnswers and other questions with answers, translations from "
     "the web, and SNLI, all in 16 languages"

@@ -23,9 +23,9 @@ FINDERS: Mapping[str, Finder] = {
     "national_id": find_national_ids,
     "address": find_postal_addresses,
 }
-#: With those that Masker adds: `phone` needs regions, and what it finds is no `name`.
+#: Masker itself adds `phone`, which needs regions, and `name`, which comes last.
 KINDS = (*FINDERS, "phone", "name")
-#: Masked as well if everything is that may be personal data.
+#: The kinds of `mask=strict`.
 STRICT_KINDS = (*KINDS, "number")
 
 #: What every kind but names and passwords has at least one of: a text without it contains none of them.

@@ -142,7 +142,7 @@ def _is_closing(text: str, start: int, closing: str) -> bool:
 
 
 def _name(text: str, span: Span, *, is_team_likely: bool = False) -> Iterator[Span]:
-    """Yield a name up to a word that is none, such as 'Team'; a single word before that may belong to it."""
+    """Yield a name up to a word that is not one, such as 'Team'; a single word before it may belong to a team."""
     start, end = span
     for match in re.finditer(r"\S+", text[start:end]):
         if match[0][0].isupper() and _NO_NAME.fullmatch(match[0].rstrip(".")):
@@ -206,7 +206,7 @@ _DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d|(?:19|20)\d\d[./-]\d{
 
 
 def find_numbers(text: str) -> Iterator[Span]:
-    """Find groups of 7 or more digits that are no dates, whatever they may be."""
+    """Find groups of 7 or more digits that are not dates."""
     return (match.span() for match in _NUMBER.finditer(text) if not _DATE.fullmatch(match[0]))
 
 
