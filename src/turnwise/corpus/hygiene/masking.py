@@ -11,7 +11,8 @@ from turnwise.core.errors import CorpusError
 from turnwise.core.imports import import_object
 from turnwise.corpus.hygiene.personal_data import FINDERS, KINDS, STRICT_KINDS, TRIGGER
 from turnwise.corpus.hygiene.personal_data.context import Finder, replace_lookalikes
-from turnwise.corpus.hygiene.personal_data.people import find_names, find_numbers
+from turnwise.corpus.hygiene.personal_data.identities import find_numbers
+from turnwise.corpus.hygiene.personal_data.names import find_names
 
 Pseudonyms = defaultdict[str, dict[str, int]]  # the numbers of the texts of each kind that were masked in a dialogue
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from turnwise.corpus.hygiene.personal_data.addresses import find_cards, find_emails, find_ibans, find_ips, find_macs
 from turnwise.corpus.hygiene.personal_data.context import Finder
 from turnwise.corpus.hygiene.personal_data.identities import find_birth_dates, find_national_ids
-from turnwise.corpus.hygiene.personal_data.people import find_passwords, find_postal_addresses
+from turnwise.corpus.hygiene.personal_data.passwords import find_passwords
+from turnwise.corpus.hygiene.personal_data.postal_addresses import find_postal_addresses
 from turnwise.corpus.hygiene.personal_data.urls import find_secret_urls, find_urls
 
 #: The kinds that patterns recognise, in the order of precedence where two overlap.

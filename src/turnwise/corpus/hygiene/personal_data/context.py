@@ -47,6 +47,22 @@ def compile_words(words: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(alternatives), re.IGNORECASE)
 
 
+UPPER = "".join(chr(code) for code in range(0x530) if chr(code).isupper())
+#: A word with a capital.
+CAPITALISED = rf"(?:[dlDLO]['’])?[{UPPER}][^\W\d_]*(?:['’][^\W\d_]{{2,}})?(?:-[^\W\d_]+){{0,2}}"
+WORD = re.compile(r"[^\W_]+")
+
+
+def first_words(*names: str) -> frozenset[str]:
+    """Return the first words of lists: only a text with one of them can match their pattern."""
+    return frozenset(WORD.findall(word.casefold())[0] for name in names for word in load_words(name))
+
+
+def words_pattern(name: str) -> str:
+    """Return the pattern of one list of `words.yaml`, to be part of another one."""
+    return rf"(?i:{load_pattern(name).pattern})"
+
+
 OTHER_NUMBER_WORDS = load_pattern("other_number")
 _PUNCTUATION = r"[\s:#.=(\[\"'-]*"
 _NUMBER_WORD, _COPULA = (load_pattern(name).pattern for name in ("number_word", "copula"))

@@ -148,3 +148,12 @@ def find_national_ids(text: str) -> Iterator[Span]:
                 continue
             if number.check is None or is_valid(number.check, re.sub(r"[ .]", "", match[0])):
                 yield match.span()
+
+
+_LONG_NUMBER = re.compile(r"(?<![\w@.,/])\+?\(?\d(?:[ \t()./-]{0,3}\d){6,40}(?!\w|[.,]\d)")
+_WHOLE_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d|(?:19|20)\d\d[./-]\d{1,2}[./-]\d{1,2}(?: \d{1,2})?")
+
+
+def find_numbers(text: str) -> Iterator[Span]:
+    """Find groups of 7 or more digits that are not dates."""
+    return (match.span() for match in _LONG_NUMBER.finditer(text) if not _WHOLE_DATE.fullmatch(match[0]))

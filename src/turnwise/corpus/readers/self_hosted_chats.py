@@ -36,7 +36,9 @@ _KINDS = (
 _FILES = "files without text"
 
 
-def read(source: CorpusSource, *, pause: float = PAUSE, bots: Bots = "system", speakers: Speakers = None) -> Dialogues:
+def read_mattermost(
+    source: CorpusSource, *, pause: float = PAUSE, bots: Bots = "system", speakers: Speakers = None
+) -> Dialogues:
     """Read Mattermost's bulk export (version 1): JSON Lines `{type: post, post: {…}}` and `{type: direct_post, …}`.
 
     A post with replies is a dialogue. The other posts of a channel are split into dialogues at pauses. Members who join

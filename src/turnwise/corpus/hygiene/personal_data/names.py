@@ -1,0 +1,149 @@
+"""Finder of names, by the words around them."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from turnwise.corpus.hygiene.personal_data.context import (
+    CAPITALISED,
+    UPPER,
+    WORD,
+    Span,
+    first_words,
+    load_pattern,
+    load_words,
+    words_pattern,
+)
+from turnwise.corpus.hygiene.personal_data.postal_addresses import find_postal_addresses
+
+_LINKS = ("und", "and", "et", "y", "e")  # 'Anna and Tom'
+_PARTICLE = rf"(?:{'|'.join(map(re.escape, load_words('name_particle')))})"
+_INITIAL = rf"[{UPPER}]\.(?=[ \t]?(?:[{UPPER}]|{_PARTICLE}[ \t]))"
+_LEADING = rf"(?:{'|'.join(re.escape(each) for each in load_words('name_particle') if each not in _LINKS)})"
+_PART = rf"(?:{_INITIAL}|{CAPITALISED})"
+
+#: Up to four words with a capital, and particles such as 'van der' before or between them.
+_NAME = rf"(?:{_LEADING}[ \t]){{0,2}}{_PART}(?:[ \t](?:{_PARTICLE}[ \t]){{0,2}}{_PART}){{0,3}}"
+_TITLES = rf"(?:{load_pattern('title').pattern})\.?"
+_NO_NAME = load_pattern("no_name")
+
+
+def _ends_clause(text: str, end: int) -> bool:
+    return re.match(r"[ \t]*(?:[,.!?:;\n\r)(/–-]|$)", text[end : end + 3]) is not None
+
+
+_CLAUSE_START = r"(?:^|(?<=[.!?,:;\n\r>)*\"–-]))[ \t]*"
+_SEPARATOR = r"[ \t]*[,:;.!–-]{0,3}[\s]{1,4}"
+_TITLED = re.compile(
+    rf"(?<![\w.])(?P<title>(?i:{_TITLES}))(?:[ \t]+(?i:{_TITLES})){{0,2}}[ \t]+"
+    rf"(?:(?i:and|und|et|y|e|en)[ \t]+(?i:{_TITLES})[ \t]+)?(?P<name>{_NAME})"
+)
+_AMBIGUOUS_TITLES = frozenset({"m", "mm", "pan", "don", "sr", "dr", "mw", "ing", "fru", "frau", "miss", "heer", "ms"})
+_GREETING = re.compile(rf"{words_pattern('greeting')}[ \t]*,?[ \t]+(?P<name>{_NAME})")
+_LETTER = re.compile(words_pattern("letter_greeting"))
+_CLOSING = re.compile(
+    rf"{words_pattern('closing')}(?:[ \t](?i:aus|from|de|uit)[ \t]{CAPITALISED})?{_SEPARATOR}"
+    rf"(?:i\. ?[AV]\.[ \t])?(?P<name>{_NAME})"
+)
+_WEAK_CLOSING = re.compile(
+    rf"{_CLAUSE_START}{words_pattern('weak_closing')}[ \t]*[,!–-]{{0,2}}\s{{1,4}}"
+    rf"(?P<name>{_NAME})(?=[ \t]*[.!]?[ \t]*(?:$|[\n\r]))"
+)
+_INTRODUCTION = re.compile(
+    rf"{words_pattern('introduction')}[ \t]+(?:(?P<name>{_NAME})"
+    rf"|(?P<plain>(?!{_PARTICLE} )[^\W\d_]{{2,}}(?:[ \t](?!and\b|und\b)[^\W\d_]{{3,}})?)(?=[ \t]*(?:[.,!?\n]|$)))"
+)
+_WEAK_INTRODUCTION = re.compile(rf"{words_pattern('weak_introduction')}[ \t]+(?P<name>{_NAME})")
+_RELATION = re.compile(
+    rf"{words_pattern('possessive')}[ \t]{words_pattern('relation')}"
+    rf"(?:[ \t]?,[ \t]?|[ \t]?\(|[ \t]?:[ \t]?|[ \t])(?P<name>{_NAME})"
+)
+_LABELLED = re.compile(
+    rf"(?:{words_pattern('ask_for')}|{words_pattern('name_label')})[ \t]{{0,3}}"
+    rf"(?P<mark>[:,]?)\s{{1,3}}(?P<name>{_NAME})"
+)
+_ASK_FOR = re.compile(words_pattern("ask_for"))
+_HERE = re.compile(rf"{_CLAUSE_START}(?P<name>{_NAME})[ \t](?=(?:here (?:again|from)|speaking)\b)")
+_LAST = re.compile(rf"(?:[.!?][ \t]+|[\n\r]+[ \t]*)(?P<name>{_NAME})[ \t]*[.!]?\s*$")
+_BEFORE_ADDRESS = re.compile(rf"(?<![\w'’-])(?P<name>{_NAME})[ \t]*[,\n\r][ \t]*$")
+
+_FIRST_WORDS = {
+    pattern: first_words(*names)
+    for pattern, names in (
+        (_TITLED, ["title"]),
+        (_GREETING, ["greeting"]),
+        (_CLOSING, ["closing"]),
+        (_WEAK_CLOSING, ["weak_closing"]),
+        (_INTRODUCTION, ["introduction"]),
+        (_WEAK_INTRODUCTION, ["weak_introduction"]),
+        (_RELATION, ["relation"]),
+        (_LABELLED, ["name_label", "ask_for"]),
+        (_HERE, ["here"]),
+    )
+}
+
+
+def find_names(text: str) -> Iterator[Span]:
+    """Find names after titles, greetings and introductions, in signatures and before addresses."""
+    words = set(WORD.findall(text.casefold()))
+    addresses = find_postal_addresses(text) if any(map(str.isdigit, text)) else ()
+    for pattern, opening in _FIRST_WORDS.items():
+        if not words.isdisjoint(opening):
+            for match in pattern.finditer(text):
+                yield from _checked(pattern, match, addresses)
+    if (last := _LAST.search(text, max(0, len(text) - 80))) and (
+        (len(text) > 40 and " " in last["name"]) or _GREETING.match(text)
+    ):
+        yield from _name(text, last.span("name"), is_team_likely=True)
+    for start, _ in addresses:
+        first = max(0, start - 60)
+        before = _BEFORE_ADDRESS.search(text[first:start])
+        if before and " " in before["name"]:
+            yield from _name(text, (first + before.start("name"), first + before.end("name")))
+
+
+def _checked(pattern: re.Pattern[str], match: re.Match[str], addresses: Sequence[Span]) -> Iterator[Span]:
+    """Yield the name of a match, if the words around it are those of a name."""
+    text, start = match.string, match.start()
+    if pattern is _TITLED:
+        title = re.split(r"[\s.]", match["title"])[0]
+        is_written_so = title[0].isupper() and (not title.isupper() or len(title) == 1 or match["name"].isupper())
+        if title.casefold() in _AMBIGUOUS_TITLES and not is_written_so:
+            return
+        if any(first <= start < end for first, end in addresses):  # '8 Alger Dr. Setting out'
+            return
+    if pattern is _CLOSING and not _is_closing(text, start, match[0]):
+        return
+    if pattern is _WEAK_INTRODUCTION and match[0].isupper():
+        return
+    span = match.span("name") if match["name"] else match.span("plain")
+    next_address = min((first for first, _ in addresses if first > span[0]), default=len(text))
+    span = span[0], len(text[: min(span[1], next_address)].rstrip())
+    for first, end in _name(text, span, is_team_likely=pattern in (_CLOSING, _WEAK_CLOSING)):
+        if pattern is _GREETING:
+            is_name = _ends_clause(text, end) or bool(_LETTER.match(match[0]))
+        elif pattern is _LABELLED:
+            is_name = match["mark"] == ":" or " " in text[first:end] or bool(_ASK_FOR.match(match[0]))
+        else:
+            is_name = pattern is not _WEAK_INTRODUCTION or " " in text[first:end]
+        if is_name:
+            yield first, end
+
+
+def _is_closing(text: str, start: int, closing: str) -> bool:
+    """Return whether words such as 'regards' end a letter: a comma or a line break follows, or they begin a clause."""
+    before = text[max(0, start - 3) : start].rstrip(" \t")
+    return bool(re.search(r"[,\n\r]", closing)) or not before or before[-1] in ".!?,;:\n\r"
+
+
+def _name(text: str, span: Span, *, is_team_likely: bool = False) -> Iterator[Span]:
+    """Yield a name up to a word that is not one, such as 'Team'; a single word before it may belong to a team."""
+    start, end = span
+    for match in re.finditer(r"\S+", text[start:end]):
+        if match[0][0].isupper() and _NO_NAME.fullmatch(match[0].rstrip(".")):
+            if match.start() == 0 or (is_team_likely and " " not in text[start : start + match.start()].rstrip()):
+                return
+            end = start + len(text[start : start + match.start()].rstrip())
+            break
+    words = re.sub(rf"(?:[ \t]{_PARTICLE})+$", "", text[start:end])
+    if len(words) > 1:
+        yield start, start + len(words)

@@ -1,0 +1,85 @@
+"""Finder of postal addresses."""
+
+import re
+from functools import lru_cache
+
+from turnwise.corpus.hygiene.personal_data.context import (
+    CAPITALISED,
+    UPPER,
+    Span,
+    is_near,
+    load_pattern,
+    load_words,
+    words_pattern,
+)
+
+_GAP = r"[ \t]*[,;]?[ \t]*[\r\n]{0,2}[ \t]*"
+_HOUSE = r"\d{1,5}(?:[ \t]?[A-Za-z](?!\w))?(?:[ \t]?[-/][ \t]?\d{1,4}[a-zA-Z]?(?!\w))?"
+_TOWN = rf"(?:(?:La|Le|Los|Las|El|Den|De|Bad|Sankt|St\.?)[ \t])?{CAPITALISED}(?:[ \t]{CAPITALISED}){{0,2}}"
+_AREA = rf"(?:{'|'.join(load_words('uk_area'))})"
+_ZIP = r"(?:[A-Z]{1,2}-)?\d{4,5}(?:[ \t]?[A-Z]{2}(?!\w))?|\d{2}-\d{3}|\d{4}-\d{3}|\d{3}[ \t]\d{2}"
+_UK = rf"{_AREA}\d[A-Z\d]?[ \t]?\d(?:[ABD-HJLNP-UW-Z]{{2}}|XX)(?!\w)"
+_US = r"[A-Z]{2}[ \t]\d{5}(?:-\d{4})?(?!\w)"
+_CANADA = r"[A-Z]{2}[ \t]?[A-Z]\d[A-Z][ \t]?\d[A-Z]\d(?!\w)"
+_UNIT_WORDS = words_pattern("unit")
+_UNIT = (
+    rf"(?:{_UNIT_WORDS}\.?[ \t]?[#\dA-Z][\w-]{{0,4}}|#\d{{1,5}}"
+    rf"|\d{{1,3}}[ºª°.]?[ \t]?(?:{_UNIT_WORDS}|[A-Z](?!\w)|izda|dcha|izq|der)\.?)"
+)
+_TAIL = (
+    rf"(?:{_GAP}{_UNIT}){{0,3}}"
+    rf"(?:{_GAP}(?:(?:in|à|en|a|te)[ \t])?"
+    rf"(?:(?:{_ZIP})[ \t]{_TOWN}|(?:{_TOWN}{_GAP}){{0,2}}(?:{_UK}|{_US}|{_CANADA})))?"
+)
+
+
+def _any_of(name: str) -> str:
+    return rf"(?i:{'|'.join(map(re.escape, load_words(name)))})"
+
+
+_STREET_WORD = rf"(?:{CAPITALISED}|\d{{1,3}}(?:st|nd|rd|th)|[NSEW]\.?)"
+_BUILDING = (
+    rf"(?:{_UNIT_WORDS}\.?[ \t]?\w{{1,4}},?[ \t](?:{CAPITALISED}[ \t]House,?[ \t])?)?"
+    rf"(?:{CAPITALISED}(?:[ \t]{CAPITALISED}){{1,2}},[ \t])?"
+)
+_ENGLISH_STREET = (  # 14 Larkspur Crescent
+    rf"{_BUILDING}(?<![\w.,/-]){_HOUSE},?[ \t]+(?:{_STREET_WORD}[ \t]){{1,4}}{_any_of('street_end')}(?!\w)\.?"
+    r"(?:[ \t](?:North|South|East|West|[NSEW]{1,2})(?!\w))?"
+)
+_GERMANIC_STREET = (  # Große Gasse 21, Lindenallee 47, Karl-Marx-Allee 91
+    rf"(?<!\w)(?:(?:{words_pattern('street_preposition')}[ \t])?[{UPPER}][^\W\d_]*"
+    rf"|[{UPPER}][^\W\d_]+(?:-[{UPPER}][^\W\d_]+){{0,3}}[ \t-]){_any_of('street_suffix')}[ \t]{_HOUSE}(?![\w%€$])"
+)
+_BEFORE_POSTCODE = (  # Oberer Graben 5, Am Mühlbach 3a
+    rf"(?<!\w)(?:[{UPPER}][^\W\d_]*{_any_of('street_suffix_weak')}"
+    rf"|{words_pattern('street_preposition')}(?:[ \t]{CAPITALISED}){{1,2}})[ \t]{_HOUSE}(?={_GAP}(?:{_ZIP})[ \t])"
+)
+_FRENCH_STREET = (  # 12 rue des Tilleuls
+    rf"(?<![\w.,/-])\d{{1,4}}(?:[ \t]?(?:bis|ter|quater|[A-D]))?,?[ \t]{words_pattern('street_start')}"
+    rf"(?:[ \t](?:d['’]|l['’]|de|du|des|la|le|les|aux?|à)){{0,3}}(?:[ \t]?{CAPITALISED}){{1,4}}"
+)
+_ROMANCE_STREET = (  # Calle de los Olmos 18
+    rf"(?<!\w){words_pattern('street_start')}\.?[ \t]"
+    r"(?:(?:d['’]|de|del|della|dei|delle|degli|la|las|los|el|do|da|dos)[ \t]?){0,3}"
+    rf"(?:{CAPITALISED}(?:[ \t](?:de|del|la|y|e|di|da))?[ \t,]{{1,2}}){{1,4}}"
+    rf"(?:n[.º°]*[ \t]?|nº[ \t]?|núm\.[ \t]?)?{_HOUSE}"
+)
+_BOX = (
+    r"(?<!\w)(?i:p\.?[ \t]?o\.?[ \t]?box|postfach|postbus|apartado(?: de correos)?|casella postale|boîte postale|bp)"
+    r"[ \t]\d[\d ]{1,7}(?<=\d)"
+)
+_STREETS = (_ENGLISH_STREET, _GERMANIC_STREET, _BEFORE_POSTCODE, _FRENCH_STREET, _ROMANCE_STREET, _BOX)
+_ADDRESS = re.compile(rf"(?:{'|'.join(_STREETS)}){_TAIL}")
+_POSTCODE = re.compile(rf"(?<![\w-])(?:{_UK})")
+_POSTCODE_WORDS = load_pattern("postcode")
+_NO_STREET = load_pattern("no_street")
+
+
+@lru_cache(maxsize=1)  # names need them as well
+def find_postal_addresses(text: str) -> tuple[Span, ...]:
+    """Find postal addresses: a street and a number, with the town, and British postcodes."""
+    spans = [match.span() for match in _ADDRESS.finditer(text) if not _NO_STREET.search(match[0])]
+    for match in _POSTCODE.finditer(text):
+        if match[0][-4].isspace() or is_near(_POSTCODE_WORDS, text, *match.span()):
+            spans.append(match.span())
+    return tuple(spans)
