@@ -53,10 +53,10 @@ def by_transformers(folder: Path) -> TransformersBackbone:
     return TransformersBackbone.load(folder)
 
 
-def expect_equal(ours: Encoder, theirs: Encoder, inputs: list[Any] | None = None) -> None:
+def expect_equal(ours: Encoder, theirs: Encoder, inputs: list[Any] | None = None, tolerance: float = 1e-6) -> None:
     expected = theirs.encode(inputs or INPUTS, batch_tokens=50)
     np.testing.assert_allclose(
-        ours.encode(inputs or INPUTS, batch_tokens=50), expected, rtol=0, atol=1e-6 * np.abs(expected).max()
+        ours.encode(inputs or INPUTS, batch_tokens=50), expected, rtol=0, atol=tolerance * np.abs(expected).max()
     )
     assert encoder_fingerprint(ours) == encoder_fingerprint(theirs)
     assert ours.identify().fingerprint == theirs.identify().fingerprint
@@ -74,7 +74,8 @@ def test_packaged_models_equal_transformers(name: str, package: str, precision: 
     assert isinstance(ours, TrainableEncoder) and isinstance(ours.backbone, BertBackbone)
     theirs = TrainableEncoder(by_transformers(locate_model(name)), "mean", ours.max_length, normalise=True).eval()
     theirs.precision = precision
-    expect_equal(ours, theirs)
+    # processors with bfloat16 matrix units add the products of a sum in another order for other shapes
+    expect_equal(ours, theirs, tolerance=1e-6 if precision == "float32" else 1e-4)
 
 
 def test_encoding_needs_no_transformers(tiny_folder: Folder) -> None:
