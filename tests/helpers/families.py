@@ -35,8 +35,8 @@ from turnwise.models.backbone.ragged import Tokens
 from turnwise.models.encoder import Encoder
 from turnwise.models.reranker import Reranker
 
-UNPADDED = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "modernbert", "gpt2")
-BUCKETED = ("mpnet", "t5")
+UNPADDED = ("bert", "roberta", "xlm-roberta", "mpnet", "distilbert", "electra", "modernbert", "gpt2")
+BUCKETED = ("t5",)
 FAMILIES = (*UNPADDED, *BUCKETED)
 
 #: Tokens that a sequence may have, in every family.

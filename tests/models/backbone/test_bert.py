@@ -1,4 +1,4 @@
-"""Turnwise's own BERT equals the one of transformers: states, gradients, tokenizers, configurations, saved folders."""
+"""Our own BERT and MPNet equal those of transformers: states, gradients, tokenizers, configurations, saved folders."""
 
 import copy
 import importlib.util
@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, MPNetConfig, MPNetModel
 
 from tests.helpers.families import LONGEST, WORDS, sequences
 from tests.helpers.families import tokenizer as word_tokenizer
@@ -27,6 +27,7 @@ from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.bert import BertBackbone
 from turnwise.models.backbone.inputs import ROLE_TOKENS, Composer
 from turnwise.models.backbone.load import load_backbone
+from turnwise.models.backbone.mpnet import MpnetBackbone
 from turnwise.models.backbone.source import locate_model
 from turnwise.models.backbone.stream import TokenStream
 from turnwise.models.backbone.transformers_backbone import TransformersBackbone
@@ -157,6 +158,49 @@ def test_any_configuration_and_checkpoint_equals_transformers(
         assert_close(value, other, rtol=0, atol=1e-5 * max(1e-3, float(other.abs().max())))
 
 
+@settings(max_examples=6)
+@given(
+    configuration=configurations(),
+    prefix=st.sampled_from(["", "mpnet."]),
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+)
+def test_any_mpnet_equals_transformers(
+    tmp_path_factory: pytest.TempPathFactory, configuration: dict[str, Any], prefix: str, lengths: list[int]
+) -> None:
+    """States, those of padded rows, saved folders, and gradients without dropout; longest distances share a bucket."""
+    folder = tmp_path_factory.mktemp("mpnet")
+    torch.manual_seed(len(lengths))
+    sizes = {name: value for name, value in configuration.items() if name != "type_vocab_size"}
+    # not one unit, whose norm would amplify rounding: the operations are not those of transformers
+    sizes |= {"hidden_size": 8 * sizes["num_attention_heads"], "pad_token_id": 1, "max_position_embeddings": 200}
+    config = MPNetConfig(vocab_size=len(WORDS) + 5, **sizes)
+    weights = {name: 0.5 * torch.randn_like(value) for name, value in MPNetModel(config).state_dict().items()}
+    config.save_pretrained(folder)
+    word_tokenizer("mpnet").save_pretrained(folder)
+    save_file({prefix + name: value for name, value in weights.items()}, folder / "model.safetensors", {"format": "pt"})
+    ours, theirs = load_backbone(folder).eval(), by_transformers(folder).eval()
+    assert isinstance(ours, MpnetBackbone)
+    assert ours.configuration() == theirs.configuration()
+    assert encoder_fingerprint(TrainableEncoder(ours)) == encoder_fingerprint(TrainableEncoder(theirs))
+    stream = TokenStream.of([*sequences(lengths), np.resize(np.arange(5, 20, dtype=np.int32), 190)])
+    for layers in ("last", "first-last"):
+        with torch.inference_mode():
+            actual, expected = ours(stream, layers), theirs(stream, layers)
+        assert_close(actual, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+    ids = torch.tensor([[0, 7, 8, 2], [0, 9, 2, 1]])
+    with torch.inference_mode():
+        actual, expected = (each.padded_states(ids, (ids != 1).long()) for each in (ours, theirs))
+    assert_close(actual[ids != 1], expected[ids != 1], rtol=0, atol=1e-5 * float(expected.abs().max()))
+    for backbone in (ours, theirs):
+        backbone.set_dropout(0.0, 0.0)
+    actual_step, expected_step = step(ours, stream), step(theirs, stream)
+    largest = max(float(each.abs().max()) for each in expected_step)  # gradients of key biases are rounding errors
+    for value, other in zip(actual_step, expected_step, strict=True):
+        assert_close(value, other, rtol=0, atol=1e-5 * largest)
+    TrainableEncoder(ours).save(folder / "saved")
+    assert load_backbone(folder / "saved").configuration() == by_transformers(folder / "saved").configuration()
+
+
 def change_json(path: Path, **changes: Any) -> None:
     """Change keys of a JSON file; None removes one."""
     values = {**json.loads(path.read_text()), **changes}
@@ -275,7 +319,7 @@ def test_added_tokens_and_saved_folders_equal_transformers(
     tiny_folder: Folder, word_pieces: Path, tmp_path: Path
 ) -> None:
     tokens = (*ROLE_TOKENS.values(), "{SLOT}")
-    for source in (tiny_folder("bert"), word_pieces):
+    for source in (tiny_folder("bert"), word_pieces, tiny_folder("mpnet")):
         ours, theirs = load_backbone(source), by_transformers(source)
         for backbone in (ours, theirs):
             torch.manual_seed(0)

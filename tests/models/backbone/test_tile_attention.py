@@ -44,9 +44,17 @@ def states(stream: TokenStream, heads: int, size: int, dtype: torch.dtype = torc
     ]
 
 
+def relative_bias(by_distance: torch.Tensor) -> torch.Tensor:
+    """A bias (heads, size, size), given that of every distance of two positions (heads, 2 * size - 1)."""
+    size = (by_distance.shape[1] + 1) // 2
+    positions = torch.arange(size, device=by_distance.device)
+    return by_distance[:, positions[None, :] - positions[:, None] + size - 1]
+
+
 def attended(given: list[torch.Tensor], shape: StreamShape, **settings: object) -> list[torch.Tensor]:
-    """What attention gives, and the gradients of its inputs."""
-    output, _ = unpadded_attention(nn.Module(), *given, None, stream_shape=shape, scaling=0.2, **settings)  # type: ignore[arg-type]
+    """What attention gives, and the gradients of query, key, value, and of a bias by distance if it is given."""
+    settings |= {"bias": relative_bias(given[3])} if len(given) > 3 else {}
+    output, _ = unpadded_attention(nn.Module(), *given[:3], None, stream_shape=shape, scaling=0.2, **settings)  # type: ignore[arg-type]
     gradient = torch.linspace(-1, 1, output.numel(), device=DEVICE).reshape(output.shape).to(output.dtype)
     return [output.detach(), *torch.autograd.grad(output, given, gradient)]
 
@@ -67,6 +75,17 @@ WINDOW = {"sliding_window": 4}
 def test_tiles_equal_groups(lengths: tuple[int, ...], settings: dict[str, object]) -> None:
     stream = stream_of(*lengths)
     given = states(stream, 2, 16)
+    expect_tiles_equal_groups(stream, given, **settings)
+
+
+@pytest.mark.parametrize(("lengths", "tile"), [(LENGTHS, 64), ((70, 9, 9, 128), 128)])
+def test_bias_in_tiles_equals_groups(lengths: tuple[int, ...], tile: int) -> None:
+    stream = stream_of(*lengths)
+    bias = torch.randn(2, 2 * tile - 1, generator=torch.Generator().manual_seed(tile)).to(DEVICE).requires_grad_()
+    expect_tiles_equal_groups(stream, [*states(stream, 2, 16), bias])
+
+
+def expect_tiles_equal_groups(stream: TokenStream, given: list[torch.Tensor], **settings: object) -> None:
     tiled, grouped = StreamShape.of(stream, DEVICE, tiled=True), StreamShape.of(stream, DEVICE)
     assert tiled.tiles is not None and grouped.tiles is None
     for one, other in zip(attended(given, tiled, **settings), attended(given, grouped, **settings), strict=True):
@@ -144,7 +163,9 @@ def test_gradient_respects_dropout() -> None:
     def value(step: float) -> torch.Tensor:
         moved = [each + step * way for each, way in zip(given, direction, strict=True)]
         return torch.as_tensor(
-            kernels.attend(*moved, shape.tiles, seed, shape.tile_size, 0.5, 0.4, False, shape.tile_size).square().sum()
+            kernels.attend(*moved, None, shape.tiles, seed, shape.tile_size, 0.5, 0.4, False, shape.tile_size)
+            .square()
+            .sum()
         )
 
     gradients = torch.autograd.grad(value(0.0), given)
@@ -160,10 +181,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from turnwise.models.backbone import tile_attention
 
-constants = {"TILE": 64, "SIZE": 64, "DROPOUT": True, "CAUSAL": False, "WINDOW": 64}
+constants = {"TILE": 64, "SIZE": 64, "DROPOUT": True, "CAUSAL": False, "WINDOW": 64, "BIAS": True}
 constants |= {f"{name}_{axis}": step for name in "QKVG" for axis, step in (("TOKEN", 768), ("HEAD", 64))}
 kernel = getattr(tile_attention, sys.argv[1])
 kinds = {"tiles": "*i32", "seed": "*i64", "scale": sys.argv[2], "dropout": sys.argv[2]}
+kinds |= {"bias": "*fp32", "bias_gradient": "*fp32"}
 signature = {name: "constexpr" if name in constants else kinds.get(name, "*bf16") for name in kernel.arg_names}
 values = {(place,): constants[name] for place, name in enumerate(kernel.arg_names) if name in constants}
 target = GPUTarget("cuda", 90, 32)
@@ -228,4 +250,4 @@ def test_compiled_model_is_one_graph_for_any_number_of_tokens(monkeypatch: pytes
 
 def test_bucketed_family_cannot_be_compiled(tiny_folder: Callable[[str], Path]) -> None:
     with pytest.raises(ModelError, match="compile=false"):
-        load_backbone(tiny_folder("mpnet")).compile()
+        load_backbone(tiny_folder("t5")).compile()

@@ -78,9 +78,14 @@ def unpadded_attention(
     scaling: float | None = None,
     sliding_window: int | None = None,
     is_causal: bool | None = None,
+    bias: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attend within each sequence of a stream; (1, heads, tokens, size) in, (1, tokens, heads, size) out."""
+    """Attend within each sequence of a stream; (1, heads, tokens, size) in, (1, tokens, heads, size) out.
+
+    `bias` (heads, length, length) is added to the scores of pairs of positions; it is at least as long as the longest
+    sequence, and as a tile.
+    """
     shape = stream_shape
     causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
     if shape.tiles is not None or shape.starts is not None:
@@ -90,10 +95,10 @@ def unpadded_attention(
             from turnwise.models.backbone.tile_attention import tile_attention
 
             scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-            settings = (shape.tiles, shape.tile_size, scale, dropout, causal, sliding_window)
+            settings = (shape.tiles, shape.tile_size, scale, dropout, causal, sliding_window, bias)
             return tile_attention(query, key, value, *settings)[None], None
         reach = -1 if sliding_window is None else sliding_window - 1
-        assert shape.starts is not None
+        assert shape.starts is not None and bias is None
         window = (reach, 0 if causal else reach)
         states = (query, key, value)
         return _varlen(states, shape.starts, shape.longest, shape, scale=scaling, window_size=window)[None], None
@@ -103,7 +108,9 @@ def unpadded_attention(
             _rectangle(query, group),
             _rectangle(key, group),
             _rectangle(value, group),
-            attn_mask=_window_mask(group.length, sliding_window, query.device, causal),
+            attn_mask=_window_mask(group.length, sliding_window, query.device, causal)
+            if bias is None
+            else bias[None, :, : group.length, : group.length].to(query.dtype),
             dropout_p=dropout,
             scale=scaling,
             is_causal=causal and (sliding_window is None or group.length <= sliding_window),

@@ -20,7 +20,7 @@ from turnwise.models.backbone.stream import Layers, TokenStream, to_device
 #: Families whose code runs over a flat stream, and their first position (None: the one after the padding id).
 UNPADDED_FAMILIES: dict[str, int | None] = {
     **dict.fromkeys(("bert", "distilbert", "electra", "modernbert", "gpt2"), 0),
-    **dict.fromkeys(("roberta", "xlm-roberta", "camembert")),
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet")),
 }
 
 #: Families whose layers have BERT's structure and names.
@@ -145,7 +145,7 @@ class Backbone(nn.Module, ABC):
         """The number of tokens that a sequence may have."""
         config = self.config
         most = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 512
-        if UNPADDED_FAMILIES.get(config.model_type, 0) is None or config.model_type == "mpnet":
+        if UNPADDED_FAMILIES.get(config.model_type, 0) is None:
             most -= config.pad_token_id + 1
         return int(min(most, self.tokenizer.model_max_length))
 

@@ -1,4 +1,4 @@
-"""BERT over a stream of tokens: for training and encoding, without transformers.
+"""BERT over a stream of tokens: for training and encoding, without transformers. `mpnet` derives from it.
 
 Importing transformers takes several times as long as loading a small model. Names of parameters, `config.json` and
 saved files are those of transformers.
@@ -9,7 +9,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors.torch import load_file
@@ -60,19 +60,24 @@ _CONFIG_FILE, _WEIGHTS_FILE = "config.json", "model.safetensors"
 class BertBackbone(Backbone):
     """A BERT and its tokenizer."""
 
+    family: ClassVar[str] = "bert"
+    model_name: ClassVar[str] = "BertModel"
+    defaults: ClassVar[dict[str, Any]] = _DEFAULTS
+    supported: ClassVar[dict[str, Any]] = _SUPPORTED
+    special_tokens: ClassVar[dict[str, str]] = BERT_TOKENS
     tokenizer: FastTokenizer
 
     def __init__(self, config: dict[str, Any], weights: dict[str, Tensor], tokenizer: FastTokenizer, name: str = ""):
         """Build the network of a configuration, with the weights of a checkpoint; `name` is for messages."""
-        values = {**_DEFAULTS, **config, "dtype": "float32", "transformers_version": version("transformers")}
+        values = {**self.defaults, **config, "dtype": "float32", "transformers_version": version("transformers")}
         for key in ("_name_or_path", "torch_dtype"):  # which transformers does not write again
             values.pop(key, None)
         settings = SimpleNamespace(**values)
         with torch.device("meta"):
-            network = _Network(settings)
+            network = self.build_network(settings)
         expected = network.state_dict()
         # models with a head have a prefix, and older checkpoints other names of norms
-        current = (key.removeprefix("bert.").replace("Norm.gamma", "Norm.weight") for key in weights)
+        current = (key.removeprefix(f"{self.family}.").replace("Norm.gamma", "Norm.weight") for key in weights)
         names = (key.replace("Norm.beta", "Norm.bias") for key in current)
         weights = dict(zip(names, weights.values(), strict=True))
         missing = [key for key, value in expected.items() if key not in weights or weights[key].shape != value.shape]
@@ -84,19 +89,24 @@ class BertBackbone(Backbone):
         super().__init__(network, tokenizer, settings, unpadded=True)
 
     @staticmethod
-    def supports(folder: Path) -> bool:
-        """Return whether a folder holds a BERT with a tokenizer that can be loaded without transformers."""
+    def build_network(config: Any) -> "BertNetwork":
+        """Return the network of a configuration, without weights."""
+        return BertNetwork(config)
+
+    @classmethod
+    def supports(cls, folder: Path) -> bool:
+        """Return whether a folder holds such a model with a tokenizer that can be loaded without transformers."""
         needed = (folder / _WEIGHTS_FILE).is_file() and (folder / TOKENIZER_FILE).is_file()
         if not needed or (folder / "adapter_config.json").is_file():
             return False
         config = read_json(folder / _CONFIG_FILE)
-        is_bert = isinstance(config, dict) and config.get("model_type") == "bert"
-        return is_bert and all(config.get(name, value) == value for name, value in _SUPPORTED.items())
+        fits = isinstance(config, dict) and config.get("model_type") == cls.family
+        return fits and all(config.get(name, value) == value for name, value in cls.supported.items())
 
     @classmethod
     def load(cls, folder: Path) -> "BertBackbone":
         """Load a folder that `supports` accepts."""
-        tokenizer = FastTokenizer.load(folder, BERT_TOKENS)
+        tokenizer = FastTokenizer.load(folder, cls.special_tokens)
         return cls(read_json(folder / _CONFIG_FILE), load_file(folder / _WEIGHTS_FILE), tokenizer, str(folder))
 
     def configuration(self) -> str:
@@ -122,7 +132,7 @@ class BertBackbone(Backbone):
         table.num_embeddings = self.config.vocab_size = size
 
     def _save_model(self, folder: Path) -> None:
-        self.config.architectures = ["BertModel"]
+        self.config.architectures = [self.model_name]
         self.save_configuration(folder)
         weights = {name: value.contiguous() for name, value in self.model.state_dict().items()}
         write_tensors(folder / _WEIGHTS_FILE, weights, {"format": "pt"})
@@ -148,23 +158,23 @@ class _Uninitialised:
         pass
 
 
-class _Linear(_Uninitialised, nn.Linear):
-    pass
+class Linear(_Uninitialised, nn.Linear):
+    """A linear layer whose weights are loaded."""
 
 
-class _Embedding(_Uninitialised, nn.Embedding):
-    pass
+class Embedding(_Uninitialised, nn.Embedding):
+    """A table whose rows are loaded."""
 
 
-class _Network(nn.Module):
+class BertNetwork(nn.Module):
     """The modules of `BertModel`, with its names; the pooler is not used, but belongs to the weights."""
 
     def __init__(self, config: Any):
         super().__init__()
-        self.embeddings = _Embeddings(config)
-        layers = [_Layer(config) for _ in range(config.num_hidden_layers)]
+        self.embeddings: nn.Module = BertEmbeddings(config)
+        layers = [BertLayer(config, BertAttention(config)) for _ in range(config.num_hidden_layers)]
         self.encoder: Any = nn.ModuleDict({"layer": nn.ModuleList(layers)})
-        self.pooler = nn.ModuleDict({"dense": _Linear(config.hidden_size, config.hidden_size)})
+        self.pooler = nn.ModuleDict({"dense": Linear(config.hidden_size, config.hidden_size)})
 
     def forward(
         self,
@@ -177,24 +187,32 @@ class _Network(nn.Module):
     ) -> Tensor:
         """(rows, tokens) → (rows, tokens, hidden); rows are one stream of a shape, or padded, with a mask."""
         states = self.embeddings(input_ids, position_ids, token_type_ids)
+        bias = self.position_bias(stream_shape, input_ids)
         lowest, *others = self.encoder["layer"]
-        states = first = lowest(states, stream_shape, attention_mask)
+        states = first = lowest(states, stream_shape, attention_mask, bias)
         for layer in others:
-            states = layer(states, stream_shape, attention_mask)
+            states = layer(states, stream_shape, attention_mask, bias)
         output: Tensor = states if layers == "last" else (first + states) / 2
         return output
 
+    def position_bias(self, shape: StreamShape | None, input_ids: Tensor) -> Tensor | None:
+        """Return what is added to the attention scores (heads, length, length), if anything."""
+        return None
 
-class _Embeddings(nn.Module):
+
+class BertEmbeddings(nn.Module):
+    """The sum of the embeddings of token, position and segment."""
+
     def __init__(self, config: Any):
         super().__init__()
-        self.word_embeddings = _Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
-        self.position_embeddings = _Embedding(config.max_position_embeddings, config.hidden_size)
-        self.token_type_embeddings = _Embedding(config.type_vocab_size, config.hidden_size)
+        self.word_embeddings = Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.position_embeddings = Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """(rows, tokens) → (rows, tokens, hidden)."""
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         states: Tensor = self.word_embeddings(input_ids) + self.token_type_embeddings(segments)
         states = self.LayerNorm(states + self.position_embeddings(position_ids))
@@ -202,18 +220,25 @@ class _Embeddings(nn.Module):
         return dropped
 
 
-class _Layer(nn.Module):
-    def __init__(self, config: Any):
+class BertLayer(nn.Module):
+    """A layer: attention, and the feed-forward part."""
+
+    def __init__(self, config: Any, attention: nn.Module):
         super().__init__()
         inner = config.intermediate_size
-        self.attention = _Attention(config)
-        self.intermediate = nn.ModuleDict({"dense": _Linear(config.hidden_size, inner)})
+        self.attention = attention
+        self.intermediate = nn.ModuleDict({"dense": Linear(config.hidden_size, inner)})
         self.output = _Output(config, inner)
 
     def forward(
-        self, states: Tensor, stream_shape: StreamShape | None = None, attention_mask: Tensor | None = None
+        self,
+        states: Tensor,
+        stream_shape: StreamShape | None = None,
+        attention_mask: Tensor | None = None,
+        bias: Tensor | None = None,
     ) -> Tensor:
-        return self.feed_forward_chunk(self.attention(states, stream_shape, attention_mask))
+        """(rows, tokens, hidden) → the same shape."""
+        return self.feed_forward_chunk(self.attention(states, stream_shape, attention_mask, bias))
 
     def feed_forward_chunk(self, states: Tensor) -> Tensor:
         """Return the output of the layer, given that of its attention."""
@@ -221,14 +246,19 @@ class _Layer(nn.Module):
         return output
 
 
-class _Attention(nn.Module):
+class BertAttention(nn.Module):
+    """Self-attention, and the layer after it."""
+
     def __init__(self, config: Any):
         super().__init__()
         self.self = _SelfAttention(config)
         self.output = _Output(config, config.hidden_size)
 
-    def forward(self, states: Tensor, shape: StreamShape | None, mask: Tensor | None) -> Tensor:
-        output: Tensor = self.output(self.self(states, shape, mask), states)
+    def forward(
+        self, states: Tensor, shape: StreamShape | None, mask: Tensor | None, bias: Tensor | None = None
+    ) -> Tensor:
+        """(rows, tokens, hidden) → the same shape."""
+        output: Tensor = self.output(self.self(states, shape, mask, bias), states)
         return output
 
 
@@ -238,31 +268,43 @@ class _SelfAttention(nn.Module):
         self.num_attention_heads = config.num_attention_heads
         self.attention_head_size = config.hidden_size // config.num_attention_heads
         self.scaling = self.attention_head_size**-0.5
-        linear = partial(_Linear, config.hidden_size, config.hidden_size)
+        linear = partial(Linear, config.hidden_size, config.hidden_size)
         self.query, self.key, self.value = linear(), linear(), linear()
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
-    def forward(self, states: Tensor, shape: StreamShape | None, mask: Tensor | None) -> Tensor:
-        heads = (*states.shape[:2], self.num_attention_heads, self.attention_head_size)
-        query, key, value = (
-            project(states).view(heads).transpose(1, 2) for project in (self.query, self.key, self.value)
-        )
-        if shape is None:
-            assert mask is not None and not self.training
-            # by operations that every ONNX runtime supports
-            scores = query @ key.transpose(2, 3) * self.scaling
-            scores = scores.masked_fill(mask[:, None, None] == 0, torch.finfo(scores.dtype).min)
-            attended: Tensor = (scores.softmax(-1) @ value).transpose(1, 2)
-            return attended.flatten(2)
-        settings = {"dropout": self.dropout.p if self.training else 0.0, "scaling": self.scaling}
-        attended, _ = unpadded_attention(self, query, key, value, None, stream_shape=shape, **settings)
+    def forward(self, states: Tensor, shape: StreamShape | None, mask: Tensor | None, bias: Tensor | None) -> Tensor:
+        return attend(self, (self.query, self.key, self.value), states, shape, mask, bias)
+
+
+def attend(
+    module: Any,
+    projections: tuple[nn.Module, nn.Module, nn.Module],
+    states: Tensor,
+    shape: StreamShape | None,
+    mask: Tensor | None,
+    bias: Tensor | None,
+) -> Tensor:
+    """Return what the heads of a module attend to (rows, tokens, hidden); rows are a stream of a shape, or padded."""
+    heads = (*states.shape[:2], module.num_attention_heads, module.attention_head_size)
+    query, key, value = (project(states).view(heads).transpose(1, 2) for project in projections)
+    if shape is None:
+        assert mask is not None and not module.training
+        # by operations that every ONNX runtime supports
+        scores = query @ key.transpose(2, 3) * module.scaling
+        if bias is not None:
+            scores = scores + bias
+        scores = scores.masked_fill(mask[:, None, None] == 0, torch.finfo(scores.dtype).min)
+        attended: Tensor = (scores.softmax(-1) @ value).transpose(1, 2)
         return attended.flatten(2)
+    settings = {"dropout": module.dropout.p if module.training else 0.0, "scaling": module.scaling, "bias": bias}
+    attended, _ = unpadded_attention(module, query, key, value, None, stream_shape=shape, **settings)
+    return attended.flatten(2)
 
 
 class _Output(nn.Module):
     def __init__(self, config: Any, inner: int):
         super().__init__()
-        self.dense = _Linear(inner, config.hidden_size)
+        self.dense = Linear(inner, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 

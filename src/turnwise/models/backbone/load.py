@@ -1,4 +1,4 @@
-"""Loading a backbone: BERT by turnwise's own code, every other architecture by transformers; devices and modes."""
+"""Loading a backbone: BERT and MPNet by turnwise's own code, others by transformers; devices and modes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ from turnwise.core.errors import ModelError, first_line
 from turnwise.core.imports import without_garbage_collection
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.bert import BertBackbone
+from turnwise.models.backbone.mpnet import MpnetBackbone
 from turnwise.models.backbone.source import check_model_folder
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -23,8 +24,9 @@ def load_backbone(folder: str | Path) -> Backbone:
     folder = Path(folder)
     try:
         check_model_folder(folder)
-        if BertBackbone.supports(folder):
-            return BertBackbone.load(folder)
+        for own in (BertBackbone, MpnetBackbone):
+            if own.supports(folder):
+                return own.load(folder)
         with without_garbage_collection():
             from turnwise.models.backbone.transformers_backbone import TransformersBackbone
         return TransformersBackbone.load(folder)

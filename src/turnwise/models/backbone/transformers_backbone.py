@@ -1,7 +1,7 @@
-"""Backbones that transformers runs: every architecture but BERT, and tokenizers that are not in a `tokenizer.json`.
+"""Backbones that transformers runs: others than BERT and MPNet, and tokenizers that are not in a `tokenizer.json`.
 
 Where the model's own code lets attention be replaced and accepts positions, the whole stream is one row of tokens.
-Where it computes with the row's length (the relative positions of T5 and MPNet), sequences run in buckets.
+Where it computes with the row's length (the relative positions of T5), sequences run in buckets.
 """
 
 from pathlib import Path
@@ -22,6 +22,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from turnwise.core.files import reset_permissions
 from turnwise.models.backbone.attention import unpadded_attention
 from turnwise.models.backbone.backbone import UNPADDED_FAMILIES, Backbone, check_weights
+from turnwise.models.backbone.mpnet import MpnetBackbone
 from turnwise.models.backbone.stream import Layers
 
 #: The name under which the models of transformers find the attention over streams.
@@ -35,8 +36,11 @@ class TransformersBackbone(Backbone):
     tokenizer: PreTrainedTokenizerBase
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
-        super().__init__(model, tokenizer, model.config, unpadded=model.config.model_type in UNPADDED_FAMILIES)
-        padded_attention = "eager" if model.config.model_type == "mpnet" else "sdpa"
+        family = model.config.model_type
+        super().__init__(
+            model, tokenizer, model.config, unpadded=family in UNPADDED_FAMILIES and family != MpnetBackbone.family
+        )
+        padded_attention = "eager" if family == MpnetBackbone.family else "sdpa"
         model.set_attn_implementation(UNPADDED if self.unpadded else padded_attention)
 
     @classmethod
