@@ -1,5 +1,7 @@
 """The anchor: distances from a frozen teacher, which is the start of the run or another encoder."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +13,12 @@ from transformers import BertModel
 
 from tests.helpers.tiny import backbone, corpus, expect_identical, folder, read_metrics, recipe, set_up_run, start_step
 from turnwise.core.errors import TrainingError, TurnwiseError
+from turnwise.models.backbone.load import load_backbone
+from turnwise.models.backbone.ragged import RaggedTokens
 from turnwise.models.encoder import Encoder
 from turnwise.objectives.anchor import Anchor
 from turnwise.objectives.losses import relation_distillation
+from turnwise.objectives.objective import PreparedBatch
 from turnwise.training.loop import train
 
 #: The anchor as a guard of another objective.
@@ -56,7 +61,7 @@ def test_the_teacher_is_the_start_and_stays_as_it_was() -> None:
     setup = set_up_run(recipe("dse", *GUARD, dropout=0.0))
     anchor = setup.parts[1]
     assert anchor.teacher is not None
-    before = {name: value.clone() for name, value in anchor.teacher.state_dict().items()}
+    before = {name: value.clone() for name, value in anchor.teacher.encoder.state_dict().items()}
     step = start_step(setup)
     losses = []
     for number in range(4):
@@ -64,8 +69,8 @@ def test_the_teacher_is_the_start_and_stays_as_it_was() -> None:
         losses.append(float(metrics["loss.anchor"]))
     assert losses[0] == pytest.approx(0, abs=1e-4)  # nothing has moved yet
     assert min(losses[1:]) > 1e-4
-    assert not anchor.teacher.training
-    assert all(torch.equal(value, before[name]) for name, value in anchor.teacher.state_dict().items())
+    assert not anchor.teacher.encoder.training
+    assert all(torch.equal(value, before[name]) for name, value in anchor.teacher.encoder.state_dict().items())
     assert not any("teacher" in name for name in step.parameters)
 
 
@@ -112,8 +117,26 @@ def test_another_teacher(tmp_path: Path) -> None:
     losses = [line["loss.anchor"] for line in read_metrics(tmp_path / "run")]
     assert losses[0] > 0.01
     assert losses[-1] < losses[0] / 2
-    with pytest.raises(TrainingError, match="tokenizer differs"):
+    with pytest.raises(TrainingError, match="tokens of the model to train"):
         set_up_run(recipe("dse", *GUARD, "objectives.anchor.teacher=minilm"))
+
+
+def test_a_teacher_may_number_the_same_tokens_differently(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> None:
+    """The vectors are those of the teacher's own tokenizer; one that splits texts differently is rejected."""
+    guard = (*GUARD, f"backbone={tiny_folder('bert')}")
+    setup = set_up_run(recipe("dse", *guard, f"objectives.anchor.teacher={tiny_folder('mpnet')}"))
+    teacher = next(part.teacher for part in setup.parts if part.teacher is not None)
+    turns = ["i want a cheap room", "book a taxi xyzzy to the hotel", ""]
+    sequences = setup.encoder.tokenise([*turns, ["hello", "where to"]])
+    batch = teacher.translate(PreparedBatch(RaggedTokens.of(sequences), 4))
+    expected = teacher.encoder.encode([*turns, ["hello", "where to"]], normalise=False)
+    np.testing.assert_allclose(teacher.encoder.encode_sequences(batch.sequences, normalise=False), expected, atol=1e-6)
+    tokenizer = load_backbone(tiny_folder("mpnet")).tokenizer
+    tokenizer.backend_tokenizer.normalizer = None  # case is kept
+    shutil.copytree(tiny_folder("mpnet"), tmp_path / "cased")
+    tokenizer.save_pretrained(tmp_path / "cased")
+    with pytest.raises(TrainingError, match="splits texts into other tokens"):
+        set_up_run(recipe("dse", *guard, f"objectives.anchor.teacher={tmp_path / 'cased'}"))
 
 
 def test_a_teacher_of_another_size_needs_relations(tmp_path: Path) -> None:

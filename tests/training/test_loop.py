@@ -95,7 +95,7 @@ def test_objectives_share_a_teacher() -> None:
     setup = set_up_run(Recipe(tree, backbone=backbone(0.0), batch_size=8, steps=2, max_length=24))
     first, second = (part.teacher for part in setup.parts)
     assert first is not None and first is second
-    assert first is not setup.encoder
+    assert first.encoder is not setup.encoder
 
 
 def test_graphs_need_a_gpu() -> None:

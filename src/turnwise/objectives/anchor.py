@@ -18,8 +18,8 @@ from turnwise.objectives.objective import Example, Metrics, PooledObjective, Ten
 class Anchor(PooledObjective):
     """Distillation on single turns."""
 
-    #: 'start', the model that training starts from, or an encoder with the same tokenizer: a packaged one, a folder,
-    #: or a Hugging Face id.
+    #: 'start', the model that training starts from, or an encoder with the same tokens, which it may number
+    #: differently (as MPNet and BERT do): a packaged one, a folder, or a Hugging Face id.
     teacher: str = "start"
     #: What is compared: 'vectors', by (1 − cos)/τ, or 'relations', how similar a batch's other texts are to each text
     #: (`losses.relation_distillation`). Relations allow a model to move further, and a teacher of another size.

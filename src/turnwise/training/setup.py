@@ -1,6 +1,5 @@
 """The set-up of a run: the model that it starts from, the heads of its objectives, and their batches."""
 
-import copy
 import logging
 import math
 from collections.abc import Iterable, Mapping
@@ -25,6 +24,7 @@ from turnwise.training.batches import BatchLoader, make_loaders
 from turnwise.training.disk_cache import TrainingCorpus
 from turnwise.training.distributed import Processes
 from turnwise.training.recipe import Recipe
+from turnwise.training.teacher import Teacher
 
 #: The result of training.
 Model = TrainableEncoder | Reranker
@@ -46,7 +46,7 @@ class TrainedObjective:
     objective: Objective
     heads: nn.Module
     weight: float
-    teacher: TrainableEncoder | None = None  # not trained
+    teacher: Teacher | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def set_up(
             recipe = fitted
             loaders = make_loaders(recipe, corpus, objectives, encoder, progress)
     parts = []
-    teachers: dict[str, TrainableEncoder] = {}  # which objectives share
+    teachers: dict[str, Teacher] = {}  # which objectives share
     task_heads: dict[RerankerTask, nn.Module] = {}  # which objectives of one task share
     for name, objective in objectives.items():
         task, teacher = objective.task, objective.traits.teacher
@@ -109,7 +109,7 @@ def set_up(
             if task in pretrained_heads:
                 _linear(heads).load_state_dict(pretrained_heads[task].state_dict())
         if teacher is not None and teacher not in teachers:
-            teachers[teacher] = _load_teacher(name, teacher, encoder)
+            teachers[teacher] = Teacher.load(name, teacher, encoder)
         own = None if teacher is None else teachers[teacher]
         parts.append(TrainedObjective(name, objective, heads, recipe.entries[name].options.weight, own))
     steps = recipe.steps_of(loaders[0].steps_per_epoch)
@@ -169,20 +169,6 @@ def _load(recipe: Recipe, folder: Path) -> tuple[TrainableEncoder, Mapping[Reran
     for parameter in encoder.parameters():  # laid out for inference on a CPU; restored checkpoints are contiguous
         parameter.data = parameter.data.contiguous()
     return encoder, heads
-
-
-def _load_teacher(name: str, teacher: str, encoder: TrainableEncoder) -> TrainableEncoder:
-    """Return a frozen copy of the encoder before training ('start'), or another encoder for the same tokens."""
-    if teacher == "start":
-        frozen = copy.deepcopy(encoder)
-    else:
-        frozen = TrainableEncoder.load(teacher, device=str(encoder.backbone.device))
-        if frozen.backbone.tokenizer.get_vocab() != encoder.backbone.tokenizer.get_vocab():
-            raise TrainingError(
-                f"objectives.{name}.teacher={teacher}: its tokenizer differs from that of the model to train; choose a"
-                " teacher of the same family"
-            )
-    return frozen.eval().requires_grad_(False)
 
 
 def _make_heads(objective: Objective, encoder: TrainableEncoder, folder: Path) -> nn.Module:

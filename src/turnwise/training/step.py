@@ -86,7 +86,7 @@ class TrainingStep:
         if uses_graphs:
             backbone.use_graphs()
             self.keep_gradients()
-            for teacher in {part.teacher for part in setup.parts if part.teacher is not None}:
+            for teacher in {part.teacher.encoder for part in setup.parts if part.teacher is not None}:
                 if teacher.backbone.supports_graphs:
                     teacher.backbone.use_graphs(training=False)
         budget = recipe.tokens_per_forward or token_budget(backbone, self._device)
@@ -99,7 +99,7 @@ class TrainingStep:
         self._batch_pass = BatchPass(setup.encoder, *settings)
         self._token_pass = TokenPass(setup.encoder, *settings)
         self._teacher_passes = {
-            part.name: BatchPass(part.teacher, *settings) for part in setup.parts if part.teacher is not None
+            part.name: BatchPass(part.teacher.encoder, *settings) for part in setup.parts if part.teacher is not None
         }
 
     def keep_gradients(self) -> None:
@@ -176,7 +176,7 @@ class TrainingStep:
             # except single numbers: reading them from a GPU would wait for it
             inputs.append({name: to_device(value, device) if value.dim() else value for name, value in tensors.items()})
             if part.teacher is not None:
-                vectors = self._teacher_passes[part.name].encode([batch]).float()
+                vectors = self._teacher_passes[part.name].encode([part.teacher.translate(batch)]).float()
                 inputs[-1]["teacher"] = vectors.unflatten(0, (-1, batch.rows))
         rows: Rows = "states" if isinstance(parts[0].objective, StatesObjective) else "vectors"
         counts = [len(batch.sequences.tokens if rows == "states" else batch.sequences) for batch in batches]

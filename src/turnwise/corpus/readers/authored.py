@@ -7,17 +7,22 @@ from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 _TURN_SEPARATOR = " [SEP] "  # separates the turns of a message that is a conversation history
 
 
-def read_intents(source: CorpusSource) -> Dialogues:
+def read_intents(source: CorpusSource, *, names: bool = False) -> Dialogues:
     """Read `intents.jsonl`, an intent per line; each utterance is a dialogue of one turn.
 
     Names of intents recur in other domains, so the label is 'domain: intent'.
+
+    Args:
+        source: the folder.
+        names: the name of an intent, in words, is one more of its utterances.
     """
     for path, line, record in source.records(source.json_lines, "intents.jsonl"):
         with source.guard(path, line):
             label = f"{require_text(record, 'domain')}: {require_text(record, 'intent')}"
             if not isinstance(record["texts"], list):
                 raise ValueError("'texts' must be a list")
-            for number, text in enumerate(record["texts"], 1):
+            texts = [*record["texts"], *([record["intent"].replace("_", " ")] if names else [])]
+            for number, text in enumerate(texts, 1):
                 with source.dialogue(path, line, "train") as builder:
                     builder.id = f"{line}/{number}"
                     builder.add_turn(USER, text, label)
