@@ -18,7 +18,13 @@ pytest.importorskip("triton", reason="no Triton: the kernel needs it (it comes w
 from tests.helpers.families import random_bert
 from turnwise.core.errors import ModelError
 from turnwise.models.backbone import tile_attention as kernels
-from turnwise.models.backbone.attention import StreamShape, plan_tiles, smallest_tile, unpadded_attention
+from turnwise.models.backbone.attention import (
+    StreamShape,
+    padded_attention,
+    plan_tiles,
+    smallest_tile,
+    unpadded_attention,
+)
 from turnwise.models.backbone.backbone import Backbone
 from turnwise.models.backbone.load import load_backbone
 from turnwise.models.backbone.stream import TokenStream
@@ -90,6 +96,26 @@ def expect_tiles_equal_groups(stream: TokenStream, given: list[torch.Tensor], **
     assert tiled.tiles is not None and grouped.tiles is None
     for one, other in zip(attended(given, tiled, **settings), attended(given, grouped, **settings), strict=True):
         assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_padded_attention_with_a_bias_equals_groups() -> None:
+    """What a GPU does with sequences that are too long for tiles."""
+    stream = stream_of(3, 5, 5, 130, 139)
+    bias = torch.randn(2, 2 * 139 - 1, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    given = [each.detach().cpu().requires_grad_() for each in states(stream, 2, 16)]
+    shape = StreamShape.of(stream, torch.device("cpu"))
+    padded = padded_attention(*given, relative_bias(bias), shape, scale=0.2, dropout_p=0.0)[None]
+    gradient = torch.linspace(-1, 1, padded.numel()).reshape(padded.shape)
+    grouped, _ = unpadded_attention(
+        nn.Module(), *given, None, stream_shape=shape, scaling=0.2, bias=relative_bias(bias)
+    )
+    inputs = [*given, bias]
+    pairs = zip(
+        [padded, *torch.autograd.grad(padded, inputs, gradient)],
+        [grouped, *torch.autograd.grad(grouped, inputs, gradient)],
+        strict=True,
+    )
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in pairs)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: half precision is what the kernel is for there")

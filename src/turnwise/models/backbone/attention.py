@@ -1,12 +1,12 @@
 """Attention within each sequence of a flat stream of tokens.
 
-Three implementations compute the same:
-
+Four implementations compute the same:
 
 - **by length**: sequences of equal length are neighbours in the stream, so each group is a rectangle without padding;
   one call of PyTorch's attention per group. Works everywhere, and with dropout on the attention weights.
 - **varlen**: one kernel for the whole stream, on CUDA in half precision; it has no dropout on the attention weights.
 - **tiled**: one kernel for the whole stream, on CUDA, for sequences as short as dialogue turns (`tile_attention`).
+- **padded**: one call of PyTorch's attention, on CUDA, for longer sequences with a bias of the scores.
 """
 
 import importlib.util
@@ -102,6 +102,8 @@ def unpadded_attention(
         window = (reach, 0 if causal else reach)
         states = (query, key, value)
         return _varlen(states, shape.starts, shape.longest, shape, scale=scaling, window_size=window)[None], None
+    if bias is not None and query.device.type == "cuda":
+        return padded_attention(query, key, value, bias, shape, scale=scaling, dropout_p=dropout)[None], None
     pieces = []
     for group in shape.groups:
         attended = scaled_dot_product_attention(
@@ -161,6 +163,26 @@ def _varlen(
 
     assert shape.starts is not None
     return torch.as_tensor(varlen_attn(*states, query_starts, shape.starts, most_queries, shape.longest, **settings))
+
+
+def padded_attention(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, shape: StreamShape, **settings: Any
+) -> Tensor:
+    """Attend with a bias in one call of PyTorch's attention on padded sequences; (tokens, heads, size) out.
+
+    A GPU spends less time on padding than on starting kernels for every length.
+    """
+    lengths = np.concatenate([np.full(group.count, group.length) for group in shape.groups])
+    valid = to_device(torch.from_numpy(np.arange(shape.longest) < lengths[:, None]), query.device)  # (count, longest)
+
+    def pad(states: Tensor) -> Tensor:
+        rows = states.new_zeros(*valid.shape, *states.squeeze(0).transpose(0, 1).shape[1:])
+        return rows.masked_scatter(valid[:, :, None, None], states.squeeze(0).transpose(0, 1)).transpose(1, 2)
+
+    own = bias[None, :, : shape.longest, : shape.longest].to(query.dtype)
+    scores = own.masked_fill(~valid[:, None, None], torch.finfo(query.dtype).min)  # (count, heads, longest, longest)
+    attended = scaled_dot_product_attention(pad(query), pad(key), pad(value), attn_mask=scores, **settings)
+    return torch.as_tensor(attended.transpose(1, 2)[valid])
 
 
 def _rectangle(states: Tensor, group: LengthGroup) -> Tensor:

@@ -207,7 +207,7 @@ class Backbone(nn.Module, ABC):
         if self.training != in_training or layers != "last" or stream.ids.device.type != "cpu":
             graphs = None
         is_compiled = "_compiled" in self.__dict__ and self.training and layers == "last"
-        if (graphs is None and not is_compiled) or not self._use_tiles():
+        if (graphs is None and not is_compiled and self._use_varlen()) or not self._use_tiles():
             return self._run_stream(stream, layers, graphs)
         # a sequence that is too long for the tile kernel must not keep the others from it
         short, long = stream.split(TILE_SIZES[-1])
