@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from turnwise.cli import app
-from turnwise.cli.corpus_import import warn_of_language
+from turnwise.cli.corpus_import import warn_of_language, warn_of_losses
 from turnwise.corpus.stats import sample_languages
 from turnwise.corpus.storage.store import Store
 
@@ -97,6 +97,13 @@ def test_what_is_left_out_on_purpose_is_no_loss(tmp_path: Path):
     result = run("json", path, "--out", tmp_path / "store", "--set", "where=type=message")
     assert "1 messages that `where` excludes" in result.stdout
     assert "WARNING" not in result.stderr
+
+
+def test_reports_of_stores_that_do_not_say_what_was_left_out_on_purpose(capsys: pytest.CaptureFixture[str]):
+    manifest = {"reader": "slack", "lost": {"rows": 0, "of": 8}, "left_out": {"join events": 2}, "reasons": {}}
+    warn_of_losses(manifest)
+    warn_of_losses(manifest | {"left_out_by_design": ["join events"]})
+    assert capsys.readouterr().err.count("WARNING: 2 of 10 rows (20%) were left out.") == 1
 
 
 def test_report_lists_roles_and_the_hole_policy(log: Path, tmp_path: Path):

@@ -54,7 +54,7 @@ def read_zendesk(source: CorpusSource, *, private: bool = False) -> Dialogues:
     def parse(ticket: dict[str, Any], comment: Any) -> _Part:
         author, time = require_id(comment, "author_id"), optional_time(comment, "created_at")
         if not private and not require(comment, "public", bool):
-            return _Part(skipped=_PRIVATE)
+            return _Part(by_design=_PRIVATE)
         if "type" in comment and (kind := require(comment, "type", str)) != "Comment":
             return _Part(time, left_out=f"comments of type {event_name(kind)}")
         speaker = USER if author == require_id(ticket, "requester_id") else roles.get(author, SYSTEM)
@@ -112,8 +112,10 @@ def _add_comment(
     if name not in tickets:
         raise ValueError(f"the ticket {name} of the comment is missing, or has other comments itself")
     part = parse(tickets[name], comment)
-    if part.skipped or not part.text.strip():
-        log.source.skipped[part.skipped or part.left_out] += 1
+    if part.by_design:
+        log.source.by_design[part.by_design] += 1
+    elif not part.text.strip():
+        log.source.skipped[part.left_out] += 1
     else:
         log.add(name, part.time, part.speaker, part.text)
 
@@ -168,9 +170,9 @@ def read_intercom(source: CorpusSource, *, private: bool = False) -> Dialogues:
         is_note = kind.startswith("note")
         is_event = kind not in _INTERCOM_MESSAGES or (kind in _INTERCOM_STATES and not part.get("body"))
         if is_note and not private:
-            return _Part(skipped=_PRIVATE)
+            return _Part(by_design=_PRIVATE)
         if is_event and not is_note:
-            return _Part(skipped=f"parts of type {event_name(kind)}")
+            return _Part(by_design=f"parts of type {event_name(kind)}")
         speaker = _speaker(require(part, "author", dict), "type", _INTERCOM_AUTHORS)
         if part.get("redacted"):
             return _Part(time, left_out="redacted messages")
@@ -198,7 +200,7 @@ def read_freshdesk(source: CorpusSource, *, private: bool = False) -> Dialogues:
             speaker = SYSTEM if ticket.get("source") == _FRESHDESK_OUTBOUND else USER
             return _Part(time, speaker, _message_text(ticket, ("description_text",), "description"))
         if require(message, "private", bool) and not private:
-            return _Part(skipped=_PRIVATE)
+            return _Part(by_design=_PRIVATE)
         speaker = USER if require(message, "incoming", bool) else SYSTEM
         return _Part(time, speaker, _message_text(message, ("body_text",), "body"))
 
@@ -212,7 +214,7 @@ class _Part(NamedTuple):
     speaker: str = ""
     text: str = ""
     left_out: str = "messages without text (attachments)"  # if its text is not known
-    skipped: str = ""  # if it is no part of the conversation
+    by_design: str = ""  # if it is no part of the conversation
 
 
 def _read_tickets(
@@ -248,8 +250,8 @@ def _read_tickets(
                             source.reject(path, line, "turn", reason, dialogue=name)
                             messages.append((None, None))
                             continue
-                        if part.skipped:
-                            source.skipped[part.skipped] += 1
+                        if part.by_design:
+                            source.by_design[part.by_design] += 1
                         elif part.text.strip():
                             messages.append((part.time, Message(0, line, part.time, part.speaker, part.text)))
                         else:  # the turns around it are consecutive: conversations must stay whole

@@ -256,7 +256,9 @@ class _WhatsAppExport(ChatExport):
                 continue
             name = " ".join(_MARKS.sub("", parts[0]).split()).removeprefix("~").strip() or parts[0]
             text, what = _content("\n".join([parts[1], *line.texts[1:]]), line)
-            if what in (_AUTOMATIC, _CALLS):
+            if what == _CALLS:
+                self.source.by_design[what] += 1
+            elif what == _AUTOMATIC:
                 self.source.skipped[what] += 1
             else:
                 self.add_text(self.chat, time, name, text, what)

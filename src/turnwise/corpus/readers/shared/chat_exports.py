@@ -101,12 +101,12 @@ class ChatExport(MessageLog):
 
     def skip_bot(self) -> bool:
         """Return whether the messages of bots are left out, and count one."""
-        self.source.skipped["messages of bots"] += self._skips_bots
+        self.source.by_design["messages of bots"] += self._skips_bots
         return self._skips_bots
 
     def skip_event(self, kind: object) -> None:
         """Count an event, which is no message, by its kind, or as 'other' if that is not a short word."""
-        self.source.skipped[f"{event_name(kind)} events"] += 1
+        self.source.by_design[f"{event_name(kind)} events"] += 1
 
     def _build(self, conversation: str, messages: Iterable[Message | None]) -> Dialogues:
         messages = self._without_copies(messages)
@@ -134,7 +134,7 @@ class ChatExport(MessageLog):
         for message in messages:
             if message is not None and message.key is not None:
                 if message.key in seen:
-                    self.source.skipped["copies of messages"] += 1
+                    self.source.by_design["copies of messages"] += 1
                     continue
                 seen.add(message.key)
             yield message
