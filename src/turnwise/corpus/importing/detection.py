@@ -156,6 +156,7 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("rocketchat", ("rid", "msg", "ts")),
     ("teams", ("MessageList",)),
     ("teams", ("createdDateTime", "body", "messageType")),
+    ("teams", ("CreatedDateTime", "Body", "From")),
     ("intercom", ("conversation_parts",)),
     ("zendesk", ("comments", "requester_id")),
     ("zendesk", ("requester_id", "submitter_id")),
