@@ -10,7 +10,8 @@ from pathlib import Path
 
 from turnwise.core.errors import CorpusError
 from turnwise.core.project import DESCRIPTION
-from turnwise.corpus.importing.detection import JSON, SPEAKER_LINE, UNKNOWN, Detection, LogSample, detect_files
+from turnwise.corpus.importing.detection import SPEAKER_LINE, UNKNOWN, Detection, detect_files
+from turnwise.corpus.importing.log_sample import JSON, LogSample
 from turnwise.corpus.readers.shared.files import unpacked
 from turnwise.corpus.readers.slack import LISTS as SLACK_LISTS
 from turnwise.corpus.source.corpus_source import CorpusSource
@@ -23,10 +24,14 @@ _ZIP_READERS = (
     "teams",
     "discord",
     "whatsapp",
+    "kakaotalk",
+    "zoom",
     "telegram",
     "messenger",
     "mattermost",
     "rocketchat",
+    "discourse",
+    "gitter",
     "dialogflow",
     "lex",
 )

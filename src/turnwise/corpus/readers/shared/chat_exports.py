@@ -23,6 +23,9 @@ PAUSE = 6.0
 BOT = "bot"
 
 NO_TEXT = "messages without text"  # what a message of no known kind counts as if it has no text
+#: What text exports of chats contain besides messages with text.
+MEDIA, DELETED, CALLS = "media without text", "deleted messages", "calls"
+NOTICES = "lines without a sender (joins, calls, notices)"
 _EVENT = re.compile(r"[A-Za-z0-9][\w/ -]{0,39}", re.ASCII)
 _LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
@@ -89,8 +92,9 @@ class ChatExport(MessageLog):
                 read(require_object(value, "the message"))
 
     def add(self, conversation: str, time: float | None, speaker: str, text: object, **fields: str | None) -> None:
-        """Add a message; raise a ValueError if its time cannot be part of an id."""
-        if time is None or not 0 <= time < _LAST_SECOND:
+        """Add a message; raise a ValueError if its time cannot be part of an id; threads need no times."""
+        is_timeless = time is None and conversation in self._threads
+        if not is_timeless and (time is None or not 0 <= time < _LAST_SECOND):
             raise ValueError(f"the time {time} is not between 1970 and 9999")
         super().add(conversation, time, speaker, text, **fields)
 
