@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.helpers.layouts import lay_out
 from turnwise.cli import app
 from turnwise.cli.corpus_import import warn_of_language, warn_of_losses
+from turnwise.corpus.importing import formats
 from turnwise.corpus.stats import sample_languages
 from turnwise.corpus.storage.store import Store
 
@@ -79,6 +81,20 @@ def test_losses_are_reported_prominently(log: Path, tmp_path: Path):
     result = run("table", log, "--out", tmp_path / "store", *COLUMNS, *formats)
     assert "WARNING" not in result.stderr
     assert len(texts(tmp_path / "store")) == 2
+
+
+def test_formats_of_a_folder_are_detected_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By the question, the preview and the import together; again if a file has changed."""
+    detected = []
+    detect_files = formats.detect_files
+    monkeypatch.setattr(formats, "detect_files", lambda *args: detected.append(args) or detect_files(*args))
+    folder = lay_out(tmp_path / "in", {"a.csv": SUPPORT_LOG, "b.txt": "Customer: hello\nAgent: hi\n" * 2})
+    run("auto", folder, "--out", tmp_path / "store", "--yes")
+    assert len(Store(tmp_path / "store")) == 3
+    assert len(detected) == 2
+    lay_out(folder, {"b.txt": "Customer: hello\nAgent: hi\n\n" * 2})
+    run("auto", folder, "--out", tmp_path / "store", "--yes")
+    assert len(Store(tmp_path / "store")) == 4
 
 
 def test_what_is_left_out_of_a_chat_counts_as_a_loss(tmp_path: Path):

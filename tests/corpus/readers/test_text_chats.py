@@ -87,3 +87,32 @@ def test_discourse_topic_in_pages_is_one_dialogue(tmp_path: Path):
     (dialogue,), _, source = read_directly("discourse", lay_out(tmp_path, {"a.json": page(3), "b.json": page(1, 2)}))
     assert (dialogue.id, [turn.text for turn in dialogue.turns]) == ("7", ["1", "2", "3"])
     assert not any("not in the files" in fact for fact in source.facts)
+
+
+def test_whatsapp_messages_deleted_by_an_admin_are_holes(tmp_path: Path):
+    mark = "\u200e"
+    texts = ["Anna: One", f"Ben: {mark}This message was deleted by admin Clara.", "Anna: Two"]
+    lines = [f"[31.12.23, 21:41:0{number}] {text}" for number, text in enumerate(texts)]
+    dialogues, _, source = read_directly("whatsapp", lay_out(tmp_path, {"_chat.txt": lines_bytes(*lines)}))
+    assert source.left_out == {"deleted messages": 1}
+
+
+@pytest.mark.parametrize(
+    ("texts", "senders"),
+    [
+        (["Dr: Anna: Hi", "Ben: Hello", "Dr: Anna: How are you?", "Dr: Anna: Well?"], ["Dr: Anna", "Ben"]),
+        (["Dr: Anna: Hi", "Dr: Ben: Hello"] * 3, ["Dr: Anna", "Dr: Ben"]),
+        (["Anna: Note: rye", "Ben: Hello", "Anna: Note: salt", "Anna: Bye", "Anna: Note: oil"], ["Anna", "Ben"]),
+        (["Anna: Note: rye", "Ben: Hello", "Anna: Note: salt"], ["Anna", "Ben"]),
+    ],
+)
+def test_whatsapp_names_with_a_colon(texts: list[str], senders: list[str], tmp_path: Path):
+    """A name with a colon is told by its repetition in all messages that begin like it."""
+    lines = [f"31/12/23, 21:1{number} - {text}" for number, text in enumerate(texts)]
+    folder = lay_out(tmp_path, {"chat.txt": lines_bytes(*lines)})
+    speakers = {name: f"speaker_{number}" for number, name in enumerate(senders, 1)}
+    (dialogue,), _, _ = read_directly("whatsapp", folder, speakers={**speakers, "*": "system"})
+    expected = [next((f"{name}: ", text) for name in senders if text.startswith(f"{name}: ")) for text in texts]
+    assert [(turn.speaker, turn.text) for turn in dialogue.turns] == [
+        (speakers[name.removesuffix(": ")], text.removeprefix(name)) for name, text in expected
+    ]

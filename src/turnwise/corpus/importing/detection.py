@@ -97,6 +97,7 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("telegram", ("about", "chats")),
     ("telegram", ("messages", "name", "type", "id")),
     ("jsonl", ("id", "turns")),
+    ("question_answers", ("question", "answer")),
     ("messages", ("mapping", "title")),
     ("messages", ("chat_messages", "uuid")),
     ("messages", ("conversation", "responses")),

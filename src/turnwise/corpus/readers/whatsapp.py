@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -64,6 +64,7 @@ _MEDIA = re.compile(
     rf"|(?:.{{1,200}}(?:\.\w{{2,5}}| • .{{1,20}}) )?(?:{_WORDS['kinds']}) (?:{_WORDS['omitted']})",
     re.IGNORECASE,
 )
+_NAME_REPEATS = 3  # messages from which on 'Dr: Anna' is taken for a name
 _FILE_NAME = re.compile(r"\S.{0,200}(?:\.\w{2,5}| • .{1,30})")
 _DELETED = re.compile(_WORDS["deleted"], re.IGNORECASE)
 _MISSED = re.compile(rf"(?:{_WORDS['missed']})(?:\. .{{1,60}}|.{{1,12}}\d.{{0,12}})?", re.IGNORECASE)
@@ -174,6 +175,8 @@ class _Style:
         self.firsts = self.seconds = 0  # dates whose first or second number is above 12
         self.layouts: Counter[bool] = Counter()  # whether a date has slashes, and a capital AM or PM
         self.senders: set[str] = set()
+        self._messages: Counter[str] = Counter()  # by sender
+        self._longer: dict[str, Counter[str]] = {}  # what comes before a further colon in the messages of a sender
 
     def accepts(self, line: _ChatLine) -> bool:
         """Count a line; return whether it begins a message: in a chat that has years, a date without one is text."""
@@ -192,6 +195,9 @@ class _Style:
         match = _SENDER.fullmatch(line.texts[0])
         if match is not None and (_are_closed(match[1]) or not _are_closed(line.texts[0])):
             self.senders.add(match[1])
+            self._messages[match[1]] += 1
+            if longer := _SENDER.fullmatch(match[2] or ""):
+                self._longer.setdefault(match[1], Counter())[longer[1]] += 1
         return True
 
     def split(self, text: str) -> tuple[str, str] | None:
@@ -200,7 +206,20 @@ class _Style:
         if match is None:
             name, colon, rest = text.partition(":")
             return (name, rest) if colon and name in self.senders else None
-        return (match[1], match[2] or "") if match[1] in self.senders else None
+        if match[1] not in self.senders:
+            return None
+        if match[1] in self._beginnings and (longer := _SENDER.fullmatch(match[2] or "")):
+            return f"{match[1]}: {longer[1]}", longer[2] or ""
+        return match[1], match[2] or ""
+
+    @cached_property
+    def _beginnings(self) -> set[str]:
+        """Senders that are the beginnings of longer names: all messages of 'Dr' begin like 'Dr: Anna: text'."""
+        return {
+            sender
+            for sender, longer in self._longer.items()
+            if longer.total() == self._messages[sender] and min(longer.values()) >= _NAME_REPEATS
+        }
 
 
 def _are_closed(text: str) -> bool:
@@ -244,10 +263,8 @@ class _WhatsAppExport(ChatExport):
                 continue
             name = " ".join(_MARKS.sub("", parts[0]).split()).removeprefix("~").strip() or parts[0]
             text, what = _content("\n".join([parts[1], *line.texts[1:]]), line)
-            if what == CALLS:
+            if what in (_AUTOMATIC, CALLS):
                 self.source.by_design[what] += 1
-            elif what == _AUTOMATIC:
-                self.source.skipped[what] += 1
             else:
                 self.add_text(self.chat, time, name, text, what)
 
