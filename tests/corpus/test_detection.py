@@ -173,7 +173,21 @@ def test_other_files_are_refused(files: dict[str, bytes], message: str, tmp_path
 
 
 @pytest.mark.parametrize(
-    "reader", ["slack", "teams", "discord", "whatsapp", "telegram", "messenger", "dialogflow", "lex"]
+    "reader",
+    [
+        "slack",
+        "teams",
+        "discord",
+        "whatsapp",
+        "kakaotalk",
+        "zoom",
+        "telegram",
+        "messenger",
+        "discourse",
+        "gitter",
+        "dialogflow",
+        "lex",
+    ],
 )
 def test_zipped_exports(reader: str, tmp_path: Path):
     layout = BASES[reader]
@@ -286,7 +300,11 @@ def test_one_folder_with_a_log_of_every_kind(tmp_path: Path):
     expected = [dialogue for layout in layouts for dialogue in layout.expected]
     assert dialogues == [(it.source, _without_roles(it.turns) if it.source == "mbox" else it.turns) for it in expected]
     left_out = sum((Counter(it.left_out) for it in layouts), Counter())
-    assert (Counter(manifest["left_out"]), manifest["rejected"], "not read" in manifest["facts"]) == (left_out, 0, False)
+    assert (Counter(manifest["left_out"]), manifest["rejected"], "not read" in manifest["facts"]) == (
+        left_out,
+        0,
+        False,
+    )
     assert manifest["utterances"] == manifest["read"]["utterances"] == sum(len(turns) for _, turns in dialogues)
 
 

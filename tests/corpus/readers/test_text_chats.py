@@ -12,8 +12,14 @@ from turnwise.corpus.importing.formats import detect_format
 
 
 def test_kakaotalk_time_that_does_not_exist_is_rejected_alone(tmp_path: Path, try_import: Callable):
-    lines = ["2023년 5월 1일 오후 3:21, 안나 : 네", "2023년 5월 32일 오후 3:22, 벤 : 네?", "2023년 5월 1일 오후 3:23, 안나 : 빵"]
-    outcome = try_import("kakaotalk", lay_out(tmp_path / "in", {"chat.txt": lines_bytes("안나 님과 카카오톡 대화", *lines)}))
+    lines = [
+        "2023년 5월 1일 오후 3:21, 안나 : 네",
+        "2023년 5월 32일 오후 3:22, 벤 : 네?",
+        "2023년 5월 1일 오후 3:23, 안나 : 빵",
+    ]
+    outcome = try_import(
+        "kakaotalk", lay_out(tmp_path / "in", {"chat.txt": lines_bytes("안나 님과 카카오톡 대화", *lines)})
+    )
     assert [[turn.text for turn in it.turns] for it in outcome.dialogues] == [["네"], ["빵"]]
     assert [it["line"] for it in outcome.rejected] == [3]
 
@@ -29,7 +35,10 @@ def test_kakaotalk_message_that_looks_like_a_notice_or_a_quoted_message(tmp_path
     day = "--------------- 2023년 5월 1일 월요일 ---------------"
     lines = ["[안나] [오후 3:21] 벤님이 나갔습니다.", "[벤] [오후 3:22] [안나] [오후 3:21] 네"]
     outcome = try_import("kakaotalk", lay_out(tmp_path / "in", {"chat.txt": lines_bytes("x", day, *lines)}))
-    assert utterances(outcome.dialogues[0]) == [("speaker_1", "벤님이 나갔습니다."), ("speaker_2", "[안나] [오후 3:21] 네")]
+    assert utterances(outcome.dialogues[0]) == [
+        ("speaker_1", "벤님이 나갔습니다."),
+        ("speaker_2", "[안나] [오후 3:21] 네"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +86,11 @@ def test_discourse_topic_in_pages_is_one_dialogue(tmp_path: Path):
     def page(*numbers: int) -> bytes:
         posts = [
             {
-                **{"id": number, "topic_id": 7, "post_number": number, "username": "anna", "cooked": f"<p>{number}</p>"},
+                "id": number,
+                "topic_id": 7,
+                "post_number": number,
+                "username": "anna",
+                "cooked": f"<p>{number}</p>",
                 "created_at": f"2024-01-0{number}T10:00:00Z",
             }
             for number in numbers
@@ -94,6 +107,7 @@ def test_whatsapp_messages_deleted_by_an_admin_are_holes(tmp_path: Path):
     texts = ["Anna: One", f"Ben: {mark}This message was deleted by admin Clara.", "Anna: Two"]
     lines = [f"[31.12.23, 21:41:0{number}] {text}" for number, text in enumerate(texts)]
     dialogues, _, source = read_directly("whatsapp", lay_out(tmp_path, {"_chat.txt": lines_bytes(*lines)}))
+    assert [turn.text for dialogue in dialogues for turn in dialogue.turns] == ["One", "Two"]
     assert source.left_out == {"deleted messages": 1}
 
 
