@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.helpers.layouts import lay_out
 from turnwise.cli import app
-from turnwise.cli.corpus_import import warn_of_language
+from turnwise.cli.corpus_import import warn_of_language, warn_of_losses
+from turnwise.corpus.importing import formats
 from turnwise.corpus.stats import sample_languages
 from turnwise.corpus.storage.store import Store
 
@@ -81,6 +83,20 @@ def test_losses_are_reported_prominently(log: Path, tmp_path: Path):
     assert len(texts(tmp_path / "store")) == 2
 
 
+def test_formats_of_a_folder_are_detected_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By the question, the preview and the import together; again if a file has changed."""
+    detected = []
+    detect_files = formats.detect_files
+    monkeypatch.setattr(formats, "detect_files", lambda *args: detected.append(args) or detect_files(*args))
+    folder = lay_out(tmp_path / "in", {"a.csv": SUPPORT_LOG, "b.txt": "Customer: hello\nAgent: hi\n" * 2})
+    run("auto", folder, "--out", tmp_path / "store", "--yes")
+    assert len(Store(tmp_path / "store")) == 3
+    assert len(detected) == 2
+    lay_out(folder, {"b.txt": "Customer: hello\nAgent: hi\n\n" * 2})
+    run("auto", folder, "--out", tmp_path / "store", "--yes")
+    assert len(Store(tmp_path / "store")) == 4
+
+
 def test_what_is_left_out_of_a_chat_counts_as_a_loss(tmp_path: Path):
     path = tmp_path / "chat.txt"
     lines = ["Anna: Shall we bake?", "Ben: Rye", "Anna: null", "Ben left"]
@@ -97,6 +113,13 @@ def test_what_is_left_out_on_purpose_is_no_loss(tmp_path: Path):
     result = run("json", path, "--out", tmp_path / "store", "--set", "where=type=message")
     assert "1 messages that `where` excludes" in result.stdout
     assert "WARNING" not in result.stderr
+
+
+def test_reports_of_stores_that_do_not_say_what_was_left_out_on_purpose(capsys: pytest.CaptureFixture[str]):
+    manifest = {"reader": "slack", "lost": {"rows": 0, "of": 8}, "left_out": {"join events": 2}, "reasons": {}}
+    warn_of_losses(manifest)
+    warn_of_losses(manifest | {"left_out_by_design": ["join events"]})
+    assert capsys.readouterr().err.count("WARNING: 2 of 10 rows (20%) were left out.") == 1
 
 
 def test_report_lists_roles_and_the_hole_policy(log: Path, tmp_path: Path):

@@ -1,13 +1,17 @@
 """Tests how the format of a log is recognised."""
 
 import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 from openpyxl import Workbook
 
-from tests.helpers.layouts import BASES, LAYOUTS, Layout, csv_bytes, lay_out
+from tests.helpers.layouts import BASES, LAYOUTS, Layout, csv_bytes, lay_out, layout_named
+from turnwise.core.dialogue import Turn
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.formats import detect_format
 from turnwise.corpus.importing.pipeline import SplitPlan, import_corpus
@@ -169,7 +173,21 @@ def test_other_files_are_refused(files: dict[str, bytes], message: str, tmp_path
 
 
 @pytest.mark.parametrize(
-    "reader", ["slack", "teams", "discord", "whatsapp", "telegram", "messenger", "dialogflow", "lex"]
+    "reader",
+    [
+        "slack",
+        "teams",
+        "discord",
+        "whatsapp",
+        "kakaotalk",
+        "zoom",
+        "telegram",
+        "messenger",
+        "discourse",
+        "gitter",
+        "dialogflow",
+        "lex",
+    ],
 )
 def test_zipped_exports(reader: str, tmp_path: Path):
     layout = BASES[reader]
@@ -258,6 +276,36 @@ def test_every_file_of_a_folder_is_read_by_its_own_format_or_listed(tmp_path: Pa
     alone = [len(BASES[name].expected) for name in ("teams", *readers)]
     assert len(store) == 3 + sum(alone)
     assert {dialogue.source for dialogue in store} == {"table", "teams", *readers}
+
+
+#: Readers of logs whose files are not recognised, and those without a layout that needs no options.
+_NOT_BY_ITSELF = {"auto", "responses", "labelled_responses", "nli"}
+
+
+def _without_roles(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+    """Return turns of a user and the system as those of two people, the user first."""
+    return tuple(replace(turn, speaker={"user": "speaker_1", "system": "speaker_2"}[turn.speaker]) for turn in turns)
+
+
+def test_one_folder_with_a_log_of_every_kind(tmp_path: Path):
+    """All logs are read, in the order of their files, with the right speakers, and the report counts every message."""
+    logs = [name for name, reader in READERS.items() if reader.is_log and name not in _NOT_BY_ITSELF]
+    layouts = [next((it for it in LAYOUTS if it.reader == name and not it.options), BASES[name]) for name in logs]
+    layouts[logs.index("text")] = layout_named("text recurring")  # speakers of plain text must recur
+    layouts.sort(key=lambda layout: layout.reader)
+    files = {f"{it.reader}/{name}": content for it in layouts for name, content in it.files.items()}
+    store = import_corpus("auto", lay_out(tmp_path / "in", files), tmp_path / "store")
+    manifest = store.manifest
+    dialogues = [(it.source, it.turns) for it in store]
+    expected = [dialogue for layout in layouts for dialogue in layout.expected]
+    assert dialogues == [(it.source, _without_roles(it.turns) if it.source == "mbox" else it.turns) for it in expected]
+    left_out = sum((Counter(it.left_out) for it in layouts), Counter())
+    assert (Counter(manifest["left_out"]), manifest["rejected"], "not read" in manifest["facts"]) == (
+        left_out,
+        0,
+        False,
+    )
+    assert manifest["utterances"] == manifest["read"]["utterances"] == sum(len(turns) for _, turns in dialogues)
 
 
 def test_equal_ids_in_files_of_different_formats_stay_apart(tmp_path: Path):

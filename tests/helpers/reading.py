@@ -30,7 +30,7 @@ def try_reading(reader: str, path: Path, **options: Any) -> Outcome:
         dialogues, rejections, source = read_directly(reader, path, **options)
     except CorpusError as error:
         return Outcome(error=str(error) or "an error without a message")
-    left_out = {name: count for name, count in source.skipped.items() if count}
+    left_out = source.left_out
     rejected = tuple(asdict(rejection) for rejection in rejections)
     return Outcome(dialogues, rejected, {"left_out": left_out}, "" if dialogues else "no dialogue")
 

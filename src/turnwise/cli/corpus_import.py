@@ -228,13 +228,6 @@ _HOLE_POLICIES = {
 }
 
 
-#: What the names of records end with that are left out on purpose: no part of a conversation, or not wanted.
-_NOT_LOST = (
-    *(" events", "`where` excludes", "private notes", "other branches", "only call a tool", "copies of messages"),
-    *("system messages", "developer messages", "tool messages", "hidden messages", "thoughts messages", "no prompts"),
-)
-
-
 def warn_of_losses(manifest: Mapping[str, Any]) -> None:
     """Print a warning if more than 5% of the rows were lost or, in a log, unintentionally left out."""
     if "lost" not in manifest:  # a generated store
@@ -244,7 +237,7 @@ def warn_of_losses(manifest: Mapping[str, Any]) -> None:
     lost, total = manifest["lost"]["rows"], manifest["lost"]["of"]
     spec = READERS.get(manifest["reader"])
     kinds = manifest["left_out"].items() if spec is None or spec.is_log else ()
-    left_out = {name: count for name, count in kinds if not name.endswith(_NOT_LOST)}
+    left_out = {name: count for name, count in kinds if name not in manifest.get("left_out_by_design", ())}
     missing, total = lost + sum(left_out.values()), total + sum(left_out.values())
     if missing > 0.05 * total:
         what = " or ".join(word for word, number in (("lost", lost), ("left out", left_out)) if number)

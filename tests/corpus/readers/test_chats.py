@@ -21,8 +21,21 @@ from turnwise.corpus.importing.pipeline import import_corpus
 from turnwise.corpus.readers.shared import files as shared_files
 from turnwise.corpus.registry import READERS
 
-CHATS = ("slack", "teams", "discord", "whatsapp", "telegram", "messenger", "mattermost", "rocketchat")
-JSON_CHATS = tuple(reader for reader in CHATS if reader != "whatsapp")
+CHATS = (
+    "slack",
+    "teams",
+    "discord",
+    "whatsapp",
+    "telegram",
+    "messenger",
+    "mattermost",
+    "rocketchat",
+    "kakaotalk",
+    "zoom",
+    "discourse",
+    "gitter",
+)
+JSON_CHATS = tuple(reader for reader in CHATS if reader not in ("whatsapp", "kakaotalk", "zoom"))
 
 #: 10:03 on 5 January 2024, and lengths of time in seconds.
 START = 1704448980
@@ -257,7 +270,7 @@ def test_chat_is_split_at_pauses(tmp_path: Path, try_import: Callable):
     assert len(try_import("slack", folder, pause=8.0).dialogues) == 2  # split at the message without text
 
 
-@pytest.mark.parametrize("reader", CHATS)
+@pytest.mark.parametrize("reader", [it for it in CHATS if "pause" in READERS[it].options])
 def test_pause_must_be_a_number_of_hours(reader: str, tmp_path: Path):
     folder = BASES[reader].write(tmp_path / "in")
     for pause in (-1.0, float("nan")):

@@ -44,7 +44,8 @@ FORMATS = {
 }
 #: Readers that parse lines or texts with patterns of their own, some of which could backtrack.
 PATTERN_READERS = (
-    *("cornell_movie_dialogs", "hwu64_kfold", "irc_disentanglement", "lex", "massive", "mbox", "messages"),
+    *("cornell_movie_dialogs", "discourse", "hwu64_kfold", "irc_disentanglement", "kakaotalk", "lex", "massive"),
+    *("mbox", "messages", "zoom"),
     *("multiwoz", "personachat", "rasa", "responses", "slack", "taskmaster3_partial", "teams", "transcript"),
     *("twitter_support", "whatsapp"),
 )
@@ -75,7 +76,17 @@ ONE_DIALOGUE_PER_FILE = {"star"}
 #: Words and labels are in several files, line by line: neither a line nor a word may be added to one of them alone.
 LABELS_IN_OTHER_FILES = {"snips", "atis"}
 #: A message has an id, by which copies of it are recognised and left out.
-MESSAGES_WITH_IDS = {"messenger", "mattermost", "rocketchat", "slack", "teams", "discord", "telegram"}
+MESSAGES_WITH_IDS = {
+    "messenger",
+    "mattermost",
+    "rocketchat",
+    "slack",
+    "teams",
+    "discord",
+    "telegram",
+    "discourse",
+    "gitter",
+}
 
 
 def _find_text(layout: Layout) -> tuple[str, bytes]:

@@ -367,6 +367,26 @@ def test_freshdesk_ticket_without_a_description(tmp_path: Path, try_import: Call
     assert outcome.reasons == ["not the expected layout: 'description_text' or 'description' is missing"]
 
 
+def test_freshdesk_conversations_in_other_files(tmp_path: Path, try_import: Callable):
+    """A page of conversations, and single ones; a ticket that is not there lacks its description alone."""
+    rows = [
+        freshdesk_message(text, minute, incoming=True) | {"ticket_id": ticket}
+        for text, minute, ticket in (("Two", 2, 51), ("One", 1, 51), ("Three", 3, 60))
+    ]
+    tickets = [{"id": 51, "requester_id": 1, "description_text": "Hi", "created_at": "2024-05-01T10:00:00Z"}]
+    files = {"a.json": {"conversations": rows[:1]}, "b.json": rows[1:], "tickets.json": tickets}
+    folder = lay_out(tmp_path / "in", {name: json_bytes(content) for name, content in files.items()})
+    outcome = try_import("freshdesk", folder)
+    assert [(it.id, texts(it)) for it in outcome.dialogues] == [("51", ["Hi", "One", "Two"]), ("60", ["Three"])]
+    assert outcome.rejected == ()
+
+
+def test_freshdesk_tickets_without_any_conversations(tmp_path: Path, try_import: Callable):
+    record = {"id": 51, "requester_id": 1, "description_text": "Hi", "created_at": "2024-05-01T10:00:00Z"}
+    outcome = try_import("freshdesk", lay_out(tmp_path / "in", {"tickets.json": json_bytes([record])}))
+    assert "save the answers of /tickets/ID/conversations too" in outcome.error
+
+
 # ---- tweets
 
 

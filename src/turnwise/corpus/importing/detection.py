@@ -4,24 +4,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from turnwise.core.errors import CorpusError
+from turnwise.corpus.importing.log_sample import JSON, MAX_ROWS, TABLES, LogSample
+from turnwise.corpus.readers import kakaotalk, whatsapp, zoom
 from turnwise.corpus.readers.json_paths import select
 from turnwise.corpus.readers.shared.fields import parse_time
-from turnwise.corpus.readers.shared.files import json_records, table_rows
 from turnwise.corpus.readers.shared.speakers import ROLE_WORDS, WORDS
-from turnwise.corpus.readers.whatsapp import begins_message
-from turnwise.corpus.source.corpus_source import CorpusSource
-from turnwise.corpus.source.encodings import DETECT
-from turnwise.corpus.storage.rejections import Rejection
 
-_MAX_ROWS = 2_000  # rows of tables, and lines of chats, that are looked at
 UNKNOWN = "has a format that is not recognised"
 
 #: Times that are neither ISO 8601 nor numbers.
@@ -37,8 +31,6 @@ _YEARS = 631_152_000, 4_102_444_800  # times of logs are between 1990 and 2100
 _TIME_NAME = re.compile(r"[Tt]ime|[Dd]ate|[Ss]tamp|[Ee]poch|(?:_at|[a-z]At|ts|_on)(?:$|_|Ms)")
 _LATER = re.compile(r"edit|updat|modif|read|deliver|expir|birth", re.IGNORECASE)  # not when a message was sent
 SPEAKER_LINE = re.compile(r"([^:\t]{1,40}?)\s*:\s+\S")
-JSON = (".json", ".jsonl", ".ndjson")
-_TABLES = (".csv", ".tsv", ".tab", ".xlsx", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,82 +47,8 @@ def detect_files(path: Path, encoding: str | None, files: Sequence[Path]) -> Det
     sample = LogSample(path, encoding, files)
     detection = next((found for check in _CHECKS if (found := check(sample)) is not None), None)
     if detection is None:
-        raise CorpusError(sample.explain(files[0]))
+        raise CorpusError(_explain(sample, files[0]))
     return detection
-
-
-class LogSample:
-    """The names and beginnings of the files of a log."""
-
-    def __init__(self, path: Path, encoding: str | None, files: Sequence[Path]):
-        self.path = path
-        self.rejections: list[Rejection] = []
-        self.source = CorpusSource(path, "sample", self.rejections.append, encoding=encoding or DETECT)
-        self.files = list(files)
-
-    def units(self, files: Sequence[Path]) -> Iterator[list[Path]]:
-        """Yield the files one by one, but tables with the same columns together."""
-        tables: dict[tuple[str, ...], list[Path]] = {}
-        for file in files:
-            if file in self.named(*_TABLES):
-                columns: list[str] = []
-                next(self._rows(file, columns), None)
-                if columns:
-                    tables.setdefault(tuple(columns), []).append(file)
-                    continue
-            yield [file]
-        yield from tables.values()
-
-    def explain(self, file: Path) -> str:
-        """Return why a file is not recognised, as the rest of a sentence about it."""
-        if not file.stat().st_size or (not self.rejections and not self.source.read_start(file).strip()):
-            return "is empty"
-        if file in self.named(*_TABLES) and not self.rejections:
-            return "is a table without rows"
-        rejected = [each for each in self.rejections if each.kind == "file" or not self.records]
-        if rejected:
-            line = f" in line {rejected[0].line:,}" if rejected[0].line else ""
-            return f"is damaged{line}: {rejected[0].reason}"
-        if file in self.named(*JSON) and not self.records:
-            return "has no records"
-        return UNKNOWN + (f" ({'; '.join(nearest)})" if (nearest := list(_explain_nearest(self, file))) else "")
-
-    def named(self, *suffixes: str) -> list[Path]:
-        """Return the files whose names end in one of the suffixes; .gz behind it does not matter."""
-        return [file for file in self.files if file.name.lower().removesuffix(".gz").endswith(suffixes)]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the first rows of the tables, which have the same columns; none if they cannot be read."""
-        each = max(20, _MAX_ROWS // len(self.files))
-        return [row for _, row in chain.from_iterable(islice(self._rows(file, []), each) for file in self.files)]
-
-    def _rows(self, file: Path, columns: list[str]) -> Iterator[tuple[int, Any]]:
-        """Yield the rows of a table; append the names of its columns to `columns`."""
-
-        def check(names: list[str]) -> list[str]:
-            if columns and columns != names:
-                raise CorpusError("a sheet has other columns than the first one")
-            columns[:] = names
-            return names
-
-        return table_rows(self.source, file, check)
-
-    @cached_property
-    def records(self) -> list[tuple[Path, Any]]:
-        """The first records of the JSON files: elements of a list, lines, or whole objects."""
-        found: list[tuple[Path, Any]] = []
-        for file in self.named(*JSON):
-            found += [(file, value) for _, value in islice(json_records(self.source, file), 50)]
-        return found
-
-    def objects(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Yield the records that are objects, and the elements of lists in the outermost objects."""
-        for file, record in self.records:
-            if isinstance(record, dict):
-                yield file, record
-                for value in record.values():
-                    if isinstance(value, list):
-                        yield from ((file, item) for item in value[:5] if isinstance(item, dict))
 
 
 # ---- formats that are recognised by their names or keys
@@ -156,6 +74,10 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("rocketchat", ("rid", "msg", "ts")),
     ("teams", ("MessageList",)),
     ("teams", ("createdDateTime", "body", "messageType")),
+    ("teams", ("CreatedDateTime", "Body", "From")),
+    ("discourse", ("post_stream",)),
+    ("discourse", ("cooked", "post_number", "topic_id")),
+    ("gitter", ("fromUser", "sent", "text")),
     ("intercom", ("conversation_parts",)),
     ("zendesk", ("comments", "requester_id")),
     ("zendesk", ("requester_id", "submitter_id")),
@@ -163,6 +85,9 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("zendesk", ("ticket_id", "events", "author_id")),
     ("freshdesk", ("conversations", "requester_id")),
     ("freshdesk", ("conversations", "description_text")),
+    ("freshdesk", ("requester_id", "fr_escalated")),
+    ("freshdesk", ("ticket_id", "incoming", "private")),
+    ("freshdesk", ("helpdesk_ticket",)),
     ("luis", ("luis_schema_version", "utterances")),
     ("luis", ("projectFileVersion", "assets")),
     ("lex", ("resource", "metadata")),
@@ -172,6 +97,7 @@ _KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("telegram", ("about", "chats")),
     ("telegram", ("messages", "name", "type", "id")),
     ("jsonl", ("id", "turns")),
+    ("question_answers", ("question", "answer")),
     ("messages", ("mapping", "title")),
     ("messages", ("chat_messages", "uuid")),
     ("messages", ("conversation", "responses")),
@@ -208,18 +134,28 @@ def _is_chat(log: LogSample, key: str) -> bool:
     return bool(messages) and all(isinstance(it, dict) and any(keys <= it.keys() for keys in known) for it in messages)
 
 
-def _check_whatsapp(log: LogSample) -> Detection | None:
-    """Recognise chats: the first line begins with a date and a time, or many lines; messages may be long."""
+#: Readers of chats in text files, checked in this order, each with a function that says of every line whether it begins
+#: a message: None if it does not begin with a time.
+_TEXT_CHATS: dict[str, Callable[[Sequence[str]], list[bool | None]]] = {
+    "kakaotalk": kakaotalk.find_messages,
+    "zoom": zoom.find_messages,
+    "whatsapp": whatsapp.find_messages,
+}
+
+
+def _check_text_chats(log: LogSample) -> Detection | None:
+    """Recognise chats: the first line begins with a time, or many lines; messages may be long."""
     for file in log.named(".txt"):
-        lines = [line for line in log.source.read_start(file).splitlines() if line.strip()][:_MAX_ROWS]
-        found = [begins_message(line) for line in lines]
-        timed, messages = sum(each is not None for each in found), found.count(True)
-        if messages and (
-            timed * 2 >= len(lines) or (messages > 1 and (found[0] is not None or timed * 5 >= len(lines)))
-        ):
-            return Detection(
-                "whatsapp", f"{timed:,} of the first {len(lines):,} lines of {file.name} begin with a time"
-            )
+        lines = [line for line in log.source.read_start(file).splitlines() if line.strip()][:MAX_ROWS]
+        for reader, find_messages in _TEXT_CHATS.items():
+            found = find_messages(lines)
+            timed, messages = sum(each is not None for each in found), found.count(True)
+            if messages and (
+                timed * 2 >= len(lines) or (messages > 1 and (found[0] is not None or timed * 5 >= len(lines)))
+            ):
+                return Detection(
+                    reader, f"{timed:,} of the first {len(lines):,} lines of {file.name} begin with a time"
+                )
     return None
 
 
@@ -238,9 +174,11 @@ def _check_text(log: LogSample) -> Detection | None:
 
 
 def _check_table(log: LogSample) -> Detection | None:
-    if not (files := log.named(*_TABLES)) or not (rows := log.rows()):
+    if not (files := log.named(*TABLES)) or not (rows := log.rows()):
         return None
     name = files[0].name
+    if rows[0].keys() == {*kakaotalk.COLUMNS}:
+        return Detection("kakaotalk", f"{name} has the columns of a chat in KakaoTalk")
     if {"tweet_id", "inbound", "in_response_to_tweet_id"} <= rows[0].keys():
         return Detection("twitter_support", f"{name} has the columns of customer support on Twitter")
     if {"question", "answer"} <= rows[0].keys():
@@ -416,10 +354,26 @@ def _lists(value: Any, path: str = "", depth: int = 6) -> Iterator[tuple[str, li
 # ---- files that nothing fits
 
 
+def _explain(log: LogSample, file: Path) -> str:
+    """Return why a file is not recognised, as the rest of a sentence about it."""
+    if not file.stat().st_size or (not log.rejections and not log.source.read_start(file).strip()):
+        return "is empty"
+    if file in log.named(*TABLES) and not log.rejections:
+        return "is a table without rows"
+    rejected = [each for each in log.rejections if each.kind == "file" or not log.records]
+    if rejected:
+        line = f" in line {rejected[0].line:,}" if rejected[0].line else ""
+        return f"is damaged{line}: {rejected[0].reason}"
+    if file in log.named(*JSON) and not log.records:
+        return "has no records"
+    return UNKNOWN + (f" ({'; '.join(nearest)})" if (nearest := list(_explain_nearest(log, file))) else "")
+
+
 def _explain_nearest(log: LogSample, file: Path) -> Iterator[str]:
     """Yield the readers that come nearest, and what each of them misses."""
     if file in log.named(".txt"):
-        yield "`text` needs lines 'Speaker: text' in which speakers recur, `whatsapp` lines that begin with a time"
+        yield "`text` needs lines 'Speaker: text' in which speakers recur"
+        yield f"{', '.join(f'`{reader}`' for reader in _TEXT_CHATS)} need lines that begin with a time"
         return
     records = [record for _, record in log.objects()]
     present = {key for record in records for key in record}
@@ -439,4 +393,4 @@ def _explain_nearest(log: LogSample, file: Path) -> Iterator[str]:
         yield f"`json` finds {what}, which have {names}: name the paths"
 
 
-_CHECKS = (_check_names, _check_mattermost, _check_keys, _check_whatsapp, _check_table, _check_text, _check_json)
+_CHECKS = (_check_names, _check_mattermost, _check_keys, _check_text_chats, _check_table, _check_text, _check_json)

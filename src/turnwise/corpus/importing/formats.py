@@ -4,13 +4,15 @@ import mimetypes
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
 from turnwise.core.errors import CorpusError
 from turnwise.core.project import DESCRIPTION
-from turnwise.corpus.importing.detection import JSON, SPEAKER_LINE, UNKNOWN, Detection, LogSample, detect_files
+from turnwise.corpus.importing.detection import SPEAKER_LINE, UNKNOWN, Detection, detect_files
+from turnwise.corpus.importing.log_sample import JSON, LogSample
 from turnwise.corpus.readers.shared.files import unpacked
 from turnwise.corpus.readers.slack import LISTS as SLACK_LISTS
 from turnwise.corpus.source.corpus_source import CorpusSource
@@ -23,10 +25,14 @@ _ZIP_READERS = (
     "teams",
     "discord",
     "whatsapp",
+    "kakaotalk",
+    "zoom",
     "telegram",
     "messenger",
     "mattermost",
     "rocketchat",
+    "discourse",
+    "gitter",
     "dialogflow",
     "lex",
 )
@@ -43,6 +49,17 @@ class LogGroup:
     detection: Detection
     root: Path  # what the reader is given: the log, or a .zip file in it
     files: set[Path]
+
+
+@dataclass(frozen=True, slots=True)
+class _LogState:
+    """What the formats of a log depend on."""
+
+    path: Path
+    encoding: str | None
+    in_archive: bool
+    files: tuple[tuple[Path, int, int], ...]  # with their sizes and the times of their last changes
+    scratch: Path | None = field(compare=False)
 
 
 def detect_format(path: Path, encoding: str | None = None, scratch: Path | None = None) -> Detection:
@@ -75,7 +92,15 @@ def detect_groups(
         raise CorpusError(f"{path} does not exist")
     if holds_dialogues(path):
         raise CorpusError(f"{path} is a store already: use it as it is")
-    log = LogSample(path, encoding, [path] if path.is_file() else list(_log_files(path)))
+    files = [path] if path.is_file() else list(_log_files(path))
+    states = ((file, (status := file.stat()).st_size, status.st_mtime_ns) for file in files)
+    return _detect_groups(_LogState(path, encoding, in_archive, tuple(states), scratch))
+
+
+@lru_cache(maxsize=4)  # a preview and an import detect the formats of the same files
+def _detect_groups(state: _LogState) -> tuple[list[LogGroup], dict[Path, str]]:
+    path, encoding, scratch = state.path, state.encoding, state.scratch
+    log = LogSample(path, encoding, [file for file, *_ in state.files])
     groups: list[LogGroup] = []
     unread: dict[Path, str] = {}
     done: set[Path] = set()
@@ -85,7 +110,7 @@ def detect_groups(
     for unit in log.units([file for file in log.files if file not in done]):
         root = unit[0] if _is_archive(unit[0]) else path
         try:
-            if _is_archive(root) and in_archive:
+            if _is_archive(root) and state.in_archive:
                 raise CorpusError("is an archive within an archive: unpack it")
             if _is_archive(root):
                 detection = _detect_archive(root, encoding, scratch)

@@ -160,7 +160,8 @@ def import_corpus(
                 {"dialogues": source.counts.dialogues, "utterances": source.counts.utterances},
                 licence=spec.licence,
                 home=spec.home,
-                left_out={name: count for name, count in source.skipped.items() if count},
+                left_out=source.left_out,
+                left_out_by_design=sorted(+source.by_design),
                 reasons=rejections.reasons,
                 lost={
                     "rows": source.counts.utterances - source.counts.accepted + rejections.unread,

@@ -77,7 +77,7 @@ def read(
             log.at(path, line)
             for message in found:
                 if any((_label(message, key) or "") != value for key, _, value in conditions):
-                    source.skipped["messages that `where` excludes"] += 1
+                    source.by_design["messages that `where` excludes"] += 1
                     continue
                 seconds = None
                 try:

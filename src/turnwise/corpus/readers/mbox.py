@@ -74,13 +74,13 @@ def read(source: CorpusSource, *, speakers: Speakers = None, automatic: bool = F
                 headers = BytesHeaderParser().parsebytes(content)
                 message_id = _get_id(headers)
                 if message_id in seen:
-                    source.skipped["copies of a message (same Message-ID)"] += 1
+                    source.by_design["copies of a message (same Message-ID)"] += 1
                     continue
                 if message_id:
                     seen.add(message_id)
                 thread = names[message_id or f"{source.relative_name(path)}/{line}"]
                 if not automatic and _AUTOMATIC.match(_get_header(headers, "Auto-Submitted")):
-                    source.skipped["automatic messages"] += 1
+                    source.by_design["automatic messages"] += 1
                 else:
                     _add_message(log.at(path, line), thread, content, roles)
         except _FILE_ERRORS as error:

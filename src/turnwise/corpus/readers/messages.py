@@ -26,7 +26,11 @@ _ROLES = {
 }
 #: Instructions to the model, tool calls and tool results are not utterances.
 _SKIPPED_ROLES = ("system", "developer", "tool", "function", "function_call", "observation")
-
+#: Further messages of ChatGPT's exports that are no utterances.
+_UNSAID = (
+    *("hidden messages", "messages that only call a tool", "thoughts messages"),
+    *(f"{role} messages" for role in _SKIPPED_ROLES),
+)
 
 _GEMINI_VERB = re.compile(r"(?:Prompted|Asked|Said)(?: with:| Gemini:| Bard:)?\s+")
 
@@ -79,7 +83,7 @@ def _unwrapped(source: CorpusSource, records: Iterator[tuple[int, Any]]) -> Iter
         if isinstance(listed, list) and listed and all(isinstance(it, dict) and "responses" in it for it in listed):
             yield from ((line, each) for each in listed)
         elif isinstance(record, dict) and "products" in record and not _is_prompt(record):
-            source.skipped["activities that are no prompts"] += 1
+            source.by_design["activities that are no prompts"] += 1
         else:
             yield line, record
 
@@ -119,12 +123,13 @@ def _chatgpt_messages(
     while name in nodes and name not in branch:
         branch[name] = nodes[name].get("message")
         name = optional(nodes[name], "parent", str)
-    source.skipped["messages of other branches"] += sum(
+    source.by_design["messages of other branches"] += sum(
         _chatgpt_kind(node.get("message")) == "" for name, node in nodes.items() if name not in branch
     )
     for message in reversed(branch.values()):
         if kind := _chatgpt_kind(message):
-            source.skipped[kind] += message is not None
+            counts = source.by_design if kind in _UNSAID else source.skipped
+            counts[kind] += message is not None
             continue
         builder.time = builder.time or optional_time(record, "create_time")
         parts = message["content"]["parts"]
@@ -180,9 +185,9 @@ def _add_message(source: CorpusSource, builder: DialogueBuilder, message: dict[s
     role_key, text_key = ("from", "value") if "from" in message and "role" not in message else ("role", "content")
     role = message[role_key]
     if role in _SKIPPED_ROLES:
-        source.skipped[f"{role} messages"] += 1
+        source.by_design[f"{role} messages"] += 1
     elif not message.get(text_key) and (message.get("tool_calls") or message.get("function_call")):
-        source.skipped["messages that only call a tool"] += 1
+        source.by_design["messages that only call a tool"] += 1
     elif message.get(text_key) in ("", []) and "images" in message:  # an upload
         source.skipped["messages without text"] += 1
         builder.mark_hole()

@@ -54,7 +54,7 @@ def read_zendesk(source: CorpusSource, *, private: bool = False) -> Dialogues:
     def parse(ticket: dict[str, Any], comment: Any) -> _Part:
         author, time = require_id(comment, "author_id"), optional_time(comment, "created_at")
         if not private and not require(comment, "public", bool):
-            return _Part(skipped=_PRIVATE)
+            return _Part(by_design=_PRIVATE)
         if "type" in comment and (kind := require(comment, "type", str)) != "Comment":
             return _Part(time, left_out=f"comments of type {event_name(kind)}")
         speaker = USER if author == require_id(ticket, "requester_id") else roles.get(author, SYSTEM)
@@ -75,7 +75,7 @@ def read_zendesk(source: CorpusSource, *, private: bool = False) -> Dialogues:
         return None
 
     yield from _read_tickets(source, [it for it in files if it not in separate], "tickets", comments, parse, add_users)
-    log = MessageLog(source)
+    log = MessageLog(source, has_roles=True)
     for path in separate:
         for line, value in json_records(source, path):
             add_users(path, line, value)
@@ -111,11 +111,16 @@ def _add_comment(
         raise ValueError("'ticket_id' is missing, and the file is not named by a ticket")
     if name not in tickets:
         raise ValueError(f"the ticket {name} of the comment is missing, or has other comments itself")
-    part = parse(tickets[name], comment)
-    if part.skipped or not part.text.strip():
-        log.source.skipped[part.skipped or part.left_out] += 1
+    _add_part(log, name, parse(tickets[name], comment))
+
+
+def _add_part(log: MessageLog, ticket: str, part: "_Part") -> None:
+    if part.by_design:
+        log.source.by_design[part.by_design] += 1
+    elif not part.text.strip():
+        log.source.skipped[part.left_out] += 1
     else:
-        log.add(name, part.time, part.speaker, part.text)
+        log.add(ticket, part.time, part.speaker, part.text)
 
 
 def _add_roles(source: CorpusSource, path: Path, line: int, users: Any, roles: dict[str, str]) -> None:
@@ -168,9 +173,9 @@ def read_intercom(source: CorpusSource, *, private: bool = False) -> Dialogues:
         is_note = kind.startswith("note")
         is_event = kind not in _INTERCOM_MESSAGES or (kind in _INTERCOM_STATES and not part.get("body"))
         if is_note and not private:
-            return _Part(skipped=_PRIVATE)
+            return _Part(by_design=_PRIVATE)
         if is_event and not is_note:
-            return _Part(skipped=f"parts of type {event_name(kind)}")
+            return _Part(by_design=f"parts of type {event_name(kind)}")
         speaker = _speaker(require(part, "author", dict), "type", _INTERCOM_AUTHORS)
         if part.get("redacted"):
             return _Part(time, left_out="redacted messages")
@@ -183,26 +188,61 @@ def read_freshdesk(source: CorpusSource, *, private: bool = False) -> Dialogues:
     """Read tickets `{id, description_text, created_at, conversations: [{body_text, incoming, private, created_at}]}`.
 
     These are the objects of Freshdesk's API (v2) with `include=conversations`; they may be in a list under `tickets`.
-    The description is the first message: of the user, or of the system in tickets that an agent started (`source` 10).
-    Incoming messages are the user's, others the system's. Without `body_text`, the HTML in `body` is read.
-    """
+    Conversations may also be in other files than the tickets: the answers of `/tickets/ID/conversations`, whose
+    elements have a `ticket_id`. Tickets of API v1 are `{helpdesk_ticket: {display_id, description, notes: [{note}]}}`.
 
-    def messages(ticket: dict[str, Any]) -> list[Any]:
-        if "conversations" not in ticket:
-            raise ValueError("'conversations' is missing: export the tickets with include=conversations")
-        return [ticket, *require(ticket, "conversations", list)]
+    The description is the first message: of the user, or of the system in tickets that an agent started (`source` 10).
+    Incoming messages are the user's, others the system's. Without a plain text, the HTML is read.
+    """
+    files = source.files(*JSON_FILES)
+    separate = [path for path in files if _is_freshdesk_conversations(source, path)]
+    log = MessageLog(source, has_roles=True)
+
+    def messages(ticket: dict[str, Any]) -> list[Any] | None:
+        if "notes" in ticket:
+            return [ticket, *(require(note, "note", dict) for note in require(ticket, "notes", list))]
+        if "conversations" in ticket:
+            return [ticket, *require(ticket, "conversations", list)]
+        if not separate:
+            raise ValueError(
+                "'conversations' is missing: export the tickets with include=conversations,"
+                " or save the answers of /tickets/ID/conversations too"
+            )
+        _add_part(log, require_id(ticket, "id"), parse(ticket, ticket))
+        return None
 
     def parse(ticket: dict[str, Any], message: Any) -> _Part:
-        time = optional_time(message, "created_at")
+        is_v1, time = "notes" in ticket, optional_time(message, "created_at")
         if message is ticket:
             speaker = SYSTEM if ticket.get("source") == _FRESHDESK_OUTBOUND else USER
-            return _Part(time, speaker, _message_text(ticket, ("description_text",), "description"))
+            keys = ("description", "description_html") if is_v1 else ("description_text", "description")
+            return _Part(time, speaker, _message_text(ticket, keys[:1], keys[1]))
         if require(message, "private", bool) and not private:
-            return _Part(skipped=_PRIVATE)
+            return _Part(by_design=_PRIVATE)
+        if message.get("deleted"):
+            return _Part(time, left_out="deleted messages")
         speaker = USER if require(message, "incoming", bool) else SYSTEM
-        return _Part(time, speaker, _message_text(message, ("body_text",), "body"))
+        keys = ("body", "body_html") if is_v1 else ("body_text", "body")
+        return _Part(time, speaker, _message_text(message, keys[:1], keys[1]))
 
-    return _read_tickets(source, source.files(*JSON_FILES), "tickets", messages, parse)
+    def set_place(path: Path, line: int, page: Any) -> None:
+        log.at(path, line)
+
+    yield from _read_tickets(source, [it for it in files if it not in separate], "tickets", messages, parse, set_place)
+    for path in separate:
+        for line, value in json_records(source, path):
+            with source.guard(path, line):
+                page = require_object(value, "the record")
+                for message in require(page, "conversations", list) if "conversations" in page else [page]:
+                    with source.guard(path, line):
+                        _add_part(log.at(path, line), require_id(message, "ticket_id"), parse({}, message))
+    yield from log.dialogues()
+
+
+def _is_freshdesk_conversations(source: CorpusSource, path: Path) -> bool:
+    """Return whether a file has conversations without their tickets, which have requesters."""
+    start = source.read_start(path)
+    return '"ticket_id"' in start and not any(key in start for key in ('"requester_id"', '"description'))
 
 
 class _Part(NamedTuple):
@@ -212,7 +252,7 @@ class _Part(NamedTuple):
     speaker: str = ""
     text: str = ""
     left_out: str = "messages without text (attachments)"  # if its text is not known
-    skipped: str = ""  # if it is no part of the conversation
+    by_design: str = ""  # if it is no part of the conversation
 
 
 def _read_tickets(
@@ -236,7 +276,10 @@ def _read_tickets(
                 continue
             for ticket in tickets:
                 with source.guard(path, line):
-                    name = require_id(ticket, "id")
+                    key_of_id = "id"
+                    if isinstance(ticket, dict) and "helpdesk_ticket" in ticket:  # Freshdesk's API v1
+                        ticket, key_of_id = ticket["helpdesk_ticket"], "display_id"
+                    name = require_id(ticket, key_of_id)
                     messages: list[tuple[float | None, Message | None]] = []
                     if (listed := list_messages(ticket)) is None:
                         continue
@@ -248,8 +291,8 @@ def _read_tickets(
                             source.reject(path, line, "turn", reason, dialogue=name)
                             messages.append((None, None))
                             continue
-                        if part.skipped:
-                            source.skipped[part.skipped] += 1
+                        if part.by_design:
+                            source.by_design[part.by_design] += 1
                         elif part.text.strip():
                             messages.append((part.time, Message(0, line, part.time, part.speaker, part.text)))
                         else:  # the turns around it are consecutive: conversations must stay whole

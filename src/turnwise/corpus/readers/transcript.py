@@ -119,7 +119,7 @@ def _split_cue(source: CorpusSource, lines: list[tuple[int, str]]) -> list[_Line
         for voice, piece in zip(["", *pieces[1::2]], pieces[::2], strict=True):
             text = _clean(piece)
             if _SOUND.fullmatch(text):
-                source.skipped["descriptions of sounds"] += 1
+                source.by_design["descriptions of sounds"] += 1
                 continue
             name = _clean(voice)
             label, text = (name, text) if name else _split_label(text)

@@ -2,33 +2,22 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from turnwise.core.files import spool
-from turnwise.corpus.readers.shared.chat_exports import NO_TEXT, PAUSE, ChatExport
+from turnwise.corpus.readers.shared.chat_exports import CALLS, DELETED, MEDIA, NO_TEXT, NOTICES, PAUSE, ChatExport
 from turnwise.corpus.readers.shared.speakers import WORDS, Speakers
+from turnwise.corpus.readers.shared.written_times import MONTH_PREFIXES, hour_of, month_of
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
 DateOrder = Literal["", "day-first", "month-first"]
 
 _LISTS = WORDS["whatsapp"]
 _WORDS = {name: "|".join(words) for name, words in _LISTS.items()}
-
-
-def _plain(word: str) -> str:
-    """Return a word next to a time as it is looked up: 'p. m.' as 'pm'."""
-    return re.sub(r"[\s.]+", "", word).casefold()
-
-
-#: The half of the day, or 'connecting' for none, by the word next to a time.
-_HALVES = {
-    _plain(word): half for half in ("morning", "afternoon", "night", "connecting") for word in ("", *_LISTS[half])
-}
-_MONTHS = tuple(tuple(prefixes.split("|")) for prefixes in _LISTS["months"])
 
 #: The first years of Japanese and Taiwanese eras, less one.
 _ERAS = {"R": 2018, "令和": 2018, "H": 1988, "平成": 1988, "民國": 1911}
@@ -39,7 +28,7 @@ _MARK_SET = "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"
 _M = f"[{_MARK_SET}]{{0,4}}"  # direction marks between the parts of a date
 _YEAR = rf"(?:(?:{'|'.join(_ERAS)})\d{{1,3}}|\d{{4}}|\d{{1,2}})"
 _NUMBERS = rf"{_YEAR}{_M}(?P<separator>[./-]){_M}\s?\d{{1,2}}{_M}(?P=separator){_M}\s?{_YEAR}\.?(?:\sBE)?"
-_MONTH = rf"(?:{_WORDS['months']})[^\W\d_]{{0,10}}\.?"
+_MONTH = rf"(?:{MONTH_PREFIXES})[^\W\d_]{{0,10}}\.?"
 _IN_WORDS = rf"(?:\d{{1,2}}\.?\s(?:de\s)?{_MONTH}|{_MONTH}\s\d{{1,2}})(?:,?\s(?:de\s)?\d{{4}})?"
 _COPIED = r"(?(open)\d{1,2}[./-]\d{1,2}\.?|(?!))"  # copied messages begin like '[12/31, 9:41 PM]'
 _DATE = f"(?P<date>{_NUMBERS}|{_IN_WORDS}|{_COPIED})"
@@ -75,6 +64,7 @@ _MEDIA = re.compile(
     rf"|(?:.{{1,200}}(?:\.\w{{2,5}}| • .{{1,20}}) )?(?:{_WORDS['kinds']}) (?:{_WORDS['omitted']})",
     re.IGNORECASE,
 )
+_NAME_REPEATS = 3  # messages from which on 'Dr: Anna' is taken for a name
 _FILE_NAME = re.compile(r"\S.{0,200}(?:\.\w{2,5}| • .{1,30})")
 _DELETED = re.compile(_WORDS["deleted"], re.IGNORECASE)
 _MISSED = re.compile(rf"(?:{_WORDS['missed']})(?:\. .{{1,60}}|.{{1,12}}\d.{{0,12}})?", re.IGNORECASE)
@@ -82,8 +72,8 @@ _WORDLESS = re.compile(rf"(?:{_WORDS['wordless']})(?:\. .{{1,60}})?", re.IGNOREC
 #: Notes in angle brackets behind edited texts.
 _EDITED = re.compile(_WORDS["edited"], re.IGNORECASE)
 
-#: What is left out without a hole: no message is missing there.
-_NOTICES, _AUTOMATIC, _CALLS = "lines without a sender (joins, calls, notices)", "messages written by WhatsApp", "calls"
+#: What is left out without a hole, as calls and notices are: no message is missing there.
+_AUTOMATIC = "messages written by WhatsApp"
 
 _EXPECTED = (
     "no line begins like '12/31/23, 9:41 PM - Name: text' or '[31.12.23, 21:41:05] Name: text':"
@@ -118,10 +108,10 @@ def read(
     return export.read()
 
 
-def begins_message(line: str) -> bool | None:
-    """Return whether a line has a date, a time and a sender; None if it has no date and time."""
-    found = _chat_line(0, line)
-    return None if found is None else _SENDER.fullmatch(found.texts[0]) is not None
+def find_messages(lines: Sequence[str]) -> list[bool | None]:
+    """Return for each line whether it has a date, a time and a sender; None if it has no date and time."""
+    found = (_chat_line(0, line) for line in lines)
+    return [None if line is None else _SENDER.fullmatch(line.texts[0]) is not None for line in found]
 
 
 class _Date(NamedTuple):
@@ -150,8 +140,7 @@ def _parse_date(text: str) -> _Date:
 
 def _month(text: str) -> int:
     """Return the number of the month that a date has in words, 0 if it has none."""
-    word = next(iter(re.findall(r"[^\W\d_]{3,}", re.sub(r"\bBE\b", "", text))), "").casefold()
-    return next((number for number, prefixes in enumerate(_MONTHS, 1) if word.startswith(prefixes)), 0)
+    return month_of(next(iter(re.findall(r"[^\W\d_]{3,}", re.sub(r"\bBE\b", "", text))), ""))
 
 
 def _year(text: str) -> int:
@@ -186,6 +175,8 @@ class _Style:
         self.firsts = self.seconds = 0  # dates whose first or second number is above 12
         self.layouts: Counter[bool] = Counter()  # whether a date has slashes, and a capital AM or PM
         self.senders: set[str] = set()
+        self._messages: Counter[str] = Counter()  # by sender
+        self._longer: dict[str, Counter[str]] = {}  # what comes before a further colon in the messages of a sender
 
     def accepts(self, line: _ChatLine) -> bool:
         """Count a line; return whether it begins a message: in a chat that has years, a date without one is text."""
@@ -204,6 +195,9 @@ class _Style:
         match = _SENDER.fullmatch(line.texts[0])
         if match is not None and (_are_closed(match[1]) or not _are_closed(line.texts[0])):
             self.senders.add(match[1])
+            self._messages[match[1]] += 1
+            if longer := _SENDER.fullmatch(match[2] or ""):
+                self._longer.setdefault(match[1], Counter())[longer[1]] += 1
         return True
 
     def split(self, text: str) -> tuple[str, str] | None:
@@ -212,7 +206,20 @@ class _Style:
         if match is None:
             name, colon, rest = text.partition(":")
             return (name, rest) if colon and name in self.senders else None
-        return (match[1], match[2] or "") if match[1] in self.senders else None
+        if match[1] not in self.senders:
+            return None
+        if match[1] in self._beginnings and (longer := _SENDER.fullmatch(match[2] or "")):
+            return f"{match[1]}: {longer[1]}", longer[2] or ""
+        return match[1], match[2] or ""
+
+    @cached_property
+    def _beginnings(self) -> set[str]:
+        """Senders that are the beginnings of longer names: all messages of 'Dr' begin like 'Dr: Anna: text'."""
+        return {
+            sender
+            for sender, longer in self._longer.items()
+            if longer.total() == self._messages[sender] and min(longer.values()) >= _NAME_REPEATS
+        }
 
 
 def _are_closed(text: str) -> bool:
@@ -252,12 +259,12 @@ class _WhatsAppExport(ChatExport):
             last = time
             parts = style.split(line.texts[0])
             if parts is None:
-                self.source.skipped[_NOTICES] += 1
+                self.source.skipped[NOTICES] += 1
                 continue
             name = " ".join(_MARKS.sub("", parts[0]).split()).removeprefix("~").strip() or parts[0]
             text, what = _content("\n".join([parts[1], *line.texts[1:]]), line)
-            if what in (_AUTOMATIC, _CALLS):
-                self.source.skipped[what] += 1
+            if what in (_AUTOMATIC, CALLS):
+                self.source.by_design[what] += 1
             else:
                 self.add_text(self.chat, time, name, text, what)
 
@@ -339,8 +346,7 @@ def _time(line: _ChatLine, order: DateOrder, year: int, last: float | None) -> t
     date = _parse_date(line.date)
     month, day = (date.second, date.first) if order == "day-first" and not date.is_sure else (date.first, date.second)
     before, hour, minute, seconds, after = line.clock
-    half = {_HALVES.get(_plain(word), word) for word in (before, after)} - {"connecting"} or {"connecting"}
-    clock = _hour(int(hour), *half), int(minute), int(seconds)
+    clock = hour_of(int(hour), before, after), int(minute), int(seconds)
     year = date.year or year
     try:
         moment = datetime(year, month, day, *clock, tzinfo=UTC)
@@ -352,18 +358,6 @@ def _time(line: _ChatLine, order: DateOrder, year: int, last: float | None) -> t
     except ValueError:
         raise ValueError(f"the date {line.date} is not {order} (--set dates=…)") from None
     return moment.timestamp(), year
-
-
-def _hour(hour: int, half: str) -> int:
-    """Return the hour of the day; `half` is one of the values of `_HALVES`."""
-    if half == "connecting":
-        return hour
-    if half not in _HALVES.values():
-        raise ValueError(f"{half!r} next to the time is not known as a half of the day")
-    if hour > 12:
-        raise ValueError(f"{hour} is not an hour of twelve, as {half} says")
-    hour %= 12
-    return hour + 12 if half == "afternoon" or (half == "night" and hour >= 6) else hour
 
 
 def _content(text: str, line: _ChatLine) -> tuple[str, str]:
@@ -378,18 +372,18 @@ def _content(text: str, line: _ChatLine) -> tuple[str, str]:
         and "\n" not in text[place:]
     ):
         caption = _MARKS.sub("", text[:place]).strip(" \n\u200f")
-        return ("", "media without text") if not caption or _FILE_NAME.fullmatch(caption) else (caption, "")
+        return ("", MEDIA) if not caption or _FILE_NAME.fullmatch(caption) else (caption, "")
     text = _MARKS.sub("", text).strip()
     if _DELETED.fullmatch(text.strip(" .\u200f")):
-        return "", "deleted messages"
+        return "", DELETED
     if _MISSED.fullmatch(text):
-        return "", _CALLS
+        return "", CALLS
     if _WORDLESS.fullmatch(text):
         return "", NO_TEXT
     first, _, caption = text.partition("\n")
     if _MEDIA.fullmatch(first.strip()):
         caption = caption.strip()
-        return ("", "media without text") if not caption or _FILE_NAME.fullmatch(caption) else (caption, "")
+        return ("", MEDIA) if not caption or _FILE_NAME.fullmatch(caption) else (caption, "")
     if is_automatic:
         return "", _AUTOMATIC
     return (text, "") if text else ("", NO_TEXT)

@@ -44,11 +44,18 @@ class ImportLog:
     #: When dialogues began, in seconds since 1970, by id; None: not recorded.
     start_times: dict[str, float] | None = None
     counts: ReadCounts = field(default_factory=ReadCounts)
-    #: What the reader leaves out by design (tool messages, negatives), by name.
+    #: What the reader leaves out although it may belong to a conversation (messages without text), by name.
     skipped: Counter[str] = field(default_factory=Counter)
+    #: What it leaves out because it is no part of a conversation, or not wanted (events, private notes), by name.
+    by_design: Counter[str] = field(default_factory=Counter)
     facts: dict[str, Any] = field(default_factory=dict)  # values that the reader determines and the manifest records
     intent_descriptions: dict[str, str] = field(default_factory=dict)  # by intent, where the format has them
     ids: set[str] = field(default_factory=set)  # the ids of the dialogues so far
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Everything that the reader left out, by name."""
+        return {name: count for name, count in (self.skipped + self.by_design).items() if count}
 
     def relative_name(self, path: Path) -> str:
         """Return the name of a file relative to the root."""

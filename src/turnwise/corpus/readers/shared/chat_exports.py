@@ -23,6 +23,9 @@ PAUSE = 6.0
 BOT = "bot"
 
 NO_TEXT = "messages without text"  # what a message of no known kind counts as if it has no text
+#: What text exports of chats contain besides messages with text.
+MEDIA, DELETED, CALLS = "media without text", "deleted messages", "calls"
+NOTICES = "lines without a sender (joins, calls, notices)"
 _EVENT = re.compile(r"[A-Za-z0-9][\w/ -]{0,39}", re.ASCII)
 _LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
@@ -89,8 +92,9 @@ class ChatExport(MessageLog):
                 read(require_object(value, "the message"))
 
     def add(self, conversation: str, time: float | None, speaker: str, text: object, **fields: str | None) -> None:
-        """Add a message; raise a ValueError if its time cannot be part of an id."""
-        if time is None or not 0 <= time < _LAST_SECOND:
+        """Add a message; raise a ValueError if its time cannot be part of an id; threads need no times."""
+        is_timeless = time is None and conversation in self._threads
+        if not is_timeless and (time is None or not 0 <= time < _LAST_SECOND):
             raise ValueError(f"the time {time} is not between 1970 and 9999")
         super().add(conversation, time, speaker, text, **fields)
 
@@ -101,12 +105,12 @@ class ChatExport(MessageLog):
 
     def skip_bot(self) -> bool:
         """Return whether the messages of bots are left out, and count one."""
-        self.source.skipped["messages of bots"] += self._skips_bots
+        self.source.by_design["messages of bots"] += self._skips_bots
         return self._skips_bots
 
     def skip_event(self, kind: object) -> None:
         """Count an event, which is no message, by its kind, or as 'other' if that is not a short word."""
-        self.source.skipped[f"{event_name(kind)} events"] += 1
+        self.source.by_design[f"{event_name(kind)} events"] += 1
 
     def _build(self, conversation: str, messages: Iterable[Message | None]) -> Dialogues:
         messages = self._without_copies(messages)
@@ -134,7 +138,7 @@ class ChatExport(MessageLog):
         for message in messages:
             if message is not None and message.key is not None:
                 if message.key in seen:
-                    self.source.skipped["copies of messages"] += 1
+                    self.source.by_design["copies of messages"] += 1
                     continue
                 seen.add(message.key)
             yield message

@@ -99,6 +99,7 @@ def _value(record: Any, key: str) -> Any:
 #: Times since 1970 above these are in milliseconds, microseconds and nanoseconds: 1e11 seconds is the year 5138.
 _UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
 
+_NET_TIME = re.compile(r"/Date\((-?\d{1,15})(?:[+-]\d{4})?\)/")  # milliseconds since 1970, as .NET writes them
 _BASIC_DATE = re.compile(r"(?:19|20)\d{6}")  # a day without hyphens, such as 20240131
 
 
@@ -111,6 +112,8 @@ def parse_time(value: Any, formats: Sequence[str] = ()) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
         return _from_number(float(value))
     text = str(value or "").strip()
+    if milliseconds := _NET_TIME.fullmatch(text):
+        return int(milliseconds[1]) / 1000
     for time_format in formats:
         try:
             return _seconds(datetime.strptime(text, time_format))  # noqa: DTZ007 (the zone is set below)

@@ -11,6 +11,9 @@ _BLOCKS = frozenset(WORDS["html"]["blocks"])  # elements that start on a line of
 #: Elements whose contents are not text of the sender: data for programs, and messages that Teams and Skype quote.
 _HIDDEN = frozenset(WORDS["html"]["hidden"])
 
+#: Classes of Discourse's asides: quotes of other posts, and previews of links.
+_REPEATED = frozenset({"quote", "onebox"})
+
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)  # one that does not end extends to the end
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 
@@ -27,7 +30,13 @@ class _TextExtractor(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
         kind = values.get("itemtype", "")
-        if tag in _HIDDEN or (tag == "blockquote" and kind.endswith("/Reply")):
+        classes = values.get("class", "").split()
+        if (
+            tag in (*_HIDDEN, *self._hidden[-1:])
+            or (tag == "blockquote" and kind.endswith("/Reply"))
+            or (tag == "aside" and not _REPEATED.isdisjoint(classes))
+            or (tag == "div" and classes == ["meta"])
+        ):
             self._hidden.append(tag)
         if self._hidden:
             return
@@ -39,7 +48,7 @@ class _TextExtractor(HTMLParser):
             self.pieces.append(" ")
         elif tag == "at":  # a mention in Teams
             self.pieces.append("@")
-        elif tag == "emoji" or (tag == "img" and kind.endswith("/Emoji")):
+        elif tag == "emoji" or (tag == "img" and (kind.endswith("/Emoji") or "emoji" in classes)):
             self.pieces.append(values.get("alt", ""))
         self._preformatted += tag == "pre"
 

@@ -97,11 +97,12 @@ class MessageLog:
     hole behind the message before it, and one before the message after it.
     """
 
-    def __init__(self, source: CorpusSource, speakers: Speakers = None):
+    def __init__(self, source: CorpusSource, speakers: Speakers = None, *, has_roles: bool = False):
+        """Start an empty log; `has_roles` says that the messages are added with roles instead of names."""
         self.source = source
         self.files: list[Path] = []
         self._place: tuple[Path, int | None] = source.root, None
-        self._mapper = SpeakerMapper(source, speakers)
+        self._mapper = None if has_roles else SpeakerMapper(source, speakers)
         self._rejections = source.counts.rejected_rows
         self._last: tuple[str, float | None] | None = None
         self._database = _temporary_table("conversation TEXT, time REAL, message TEXT")
