@@ -56,6 +56,17 @@ def test_recognised_options_import_the_log(tmp_path: Path):
     assert store.manifest["rejected"] == 0
 
 
+@pytest.mark.parametrize("word", ["我的包裹在哪里", "荷物はどこですか", "พัสดุอยู่ที่ไหน"])
+def test_texts_of_languages_without_spaces_are_recognised(word: str, tmp_path: Path):
+    rows = [(str(number // 2), ("user", "agent")[number % 2], f"{word}{number}") for number in range(30)]
+    folder = lay_out(tmp_path / "in", {"log.csv": csv_bytes(("conversation", "speaker", "text"), *rows)})
+    assert detect_format(folder).options["text"] == "text"
+    rows = [(conversation, speaker, f"id-{number}") for number, (conversation, speaker, _) in enumerate(rows)]
+    folder = lay_out(tmp_path / "ids", {"log.csv": csv_bytes(("conversation", "speaker", "text"), *rows)})
+    with pytest.raises(CorpusError, match="column of the text is not recognised"):
+        detect_format(folder)
+
+
 def test_day_and_month_are_told_apart_by_values_above_twelve(tmp_path: Path):
     rows = [("a", "user", "hello there", f"01/{day}/2024 10:00") for day in range(10, 25)]
     folder = lay_out(tmp_path / "in", {"log.csv": csv_bytes(("conversation", "speaker", "text", "time"), *rows)})

@@ -10,6 +10,7 @@ from typer import Argument, Option
 import turnwise
 from turnwise.cli import options
 from turnwise.cli.help import command_group
+from turnwise.cli.languages import check_language
 from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.core.imports import require
 
@@ -45,6 +46,7 @@ def index_conversations_command(
     corpus = turnwise.read_corpus(*stores, splits=split or None)
     from turnwise.assist.conversations import Conversations
 
+    check_language(*corpus.stores, given=model, rebuild=True)
     with progress_bar() as progress:
         progress("loading the encoder", 0)
         encoder = turnwise.Encoder.load(options.model_or_default(model))
@@ -191,7 +193,9 @@ def index_responses_command(
             raise CorpusError(f"{file} is neither a store nor a file of answers ({', '.join(TEXT_FILE_SUFFIXES)})")
     answers = [answer for file in files for answer in read_answers(file)]
     corpus = turnwise.read_corpus(*stores, splits=split or None) if stores else None
-    require_speakers([] if corpus is None else corpus.stores, speaker or ())
+    indexed_stores = [] if corpus is None else corpus.stores
+    require_speakers(indexed_stores, speaker or ())
+    check_language(*indexed_stores, [answer.text for answer in answers], given=model, rebuild=True)
     with progress_bar() as progress:
         progress("loading the encoder", 0)
         encoder = turnwise.Encoder.load(options.model_or_default(model))

@@ -111,6 +111,7 @@ def _statistics_blocks(title: str, statistics: "CorpusStats") -> list[Block]:
         ("words", f"{statistics.words:,} ({data['words_per_turn']:.1f} per utterance)"),
         *((name, most_common(getattr(statistics, name))) for name in ("speakers", "splits", "sources")),
         *((name, most_common(getattr(statistics, name))) for name in ("intents", "acts", "slots")),
+        ("languages", _languages(statistics.languages)),
         ("distinct utterances", f"{statistics.distinct_utterances:,}"),
         ("top 1% of them", f"make up {statistics.top_1_percent_share:.1%} of all utterances"),
         ("DSE pairs", f"{statistics.dse_pairs:,}"),
@@ -119,6 +120,12 @@ def _statistics_blocks(title: str, statistics: "CorpusStats") -> list[Block]:
     histogram = [(name, f"{'█' * round(30 * n / longest):30} {n:,}") for name, n in statistics.turn_lengths.items()]
     common = [(f"{count:,}", text) for text, count in statistics.common]
     return [facts(title, rows), facts("Words per turn", histogram), facts("Most common utterances", common)]
+
+
+def _languages(counts: dict[str, int]) -> str:
+    """Return the most frequent languages of a sample."""
+    total = sum(counts.values())
+    return ", ".join(f"{name} {count / total:.0%}" for name, count in list(counts.items())[:4]) or "unclear"
 
 
 @corpus_app.command("overlap")

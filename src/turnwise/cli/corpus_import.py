@@ -11,11 +11,11 @@ import typer
 from typer import Argument, Option
 
 import turnwise
+from turnwise.cli.languages import warn_of_language
 from turnwise.cli.options import AsJson, ReaderOptions, StoreOut, model_or_default, parse_key_values
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import temporary_folder
-from turnwise.core.model_names import LANGUAGES, USE_MULTILINGUAL
 from turnwise.corpus.hygiene.edits import HolePolicy
 from turnwise.corpus.storage.rejections import NOT_READ
 
@@ -124,7 +124,7 @@ def import_command(
         )
     show(manifest_summary(store), facts(out, import_facts(store.manifest, out)), as_json=as_json)
     warn_of_losses(store.manifest)
-    warn_of_language(store, model_or_default(None))
+    warn_of_language(store, model=model_or_default(None), command=f"turnwise start {shlex.quote(str(out))}")
     if unread := store.manifest["facts"].get(NOT_READ):
         raise TurnwiseError(
             f"files that were not read (see above): {len(unread):,}; {out} has the conversations of the others"
@@ -244,22 +244,3 @@ def warn_of_losses(manifest: Mapping[str, Any]) -> None:
         cause = "".join(f" Most frequent reason: {reason}." for reason in list(manifest["reasons"])[:1])
         cause += f" Left out most often: {max(left_out, key=left_out.__getitem__)}." if left_out else ""
         message(f"WARNING: {missing:,} of {total:,} rows ({missing / total:.0%}) were {what}.{cause}")
-
-
-def warn_of_language(store: "Store", model: str) -> None:
-    """Print a warning if most of a store is in languages that a model does not read; nothing if those are unknown."""
-    from turnwise.corpus.stats import sample_languages
-
-    if (known := LANGUAGES.get(model)) is None:
-        return
-    languages = sample_languages(store)
-    unread = [(language, count) for language, count in languages.most_common() if language not in known]
-    if 2 * sum(count for _, count in unread) > languages.total():
-        other = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
-        if unread[0][0] in LANGUAGES[USE_MULTILINGUAL]:
-            other = f"{USE_MULTILINGUAL} (pip install 'turnwise[multilingual]')"
-        message(
-            f"WARNING: most of the conversations are not in a language that {model} reads, but in {unread[0][0]!r}"
-            " (ISO 639): expect poor groups, intents and search results. For `turnwise start`, maps and intents, add"
-            f" --model {other}."
-        )

@@ -27,7 +27,7 @@ def evaluate_command(
     model: Annotated[
         str,
         Argument(
-            help="turnwise-small or minilm (English), a model folder, a Hugging Face id, sentence-transformers:NAME, "
+            help=f"{options.PACKAGED_ENCODERS}, a model folder, a Hugging Face id, sentence-transformers:NAME, "
             "glove:FILE, or module:function (from a list of texts to an array)."
         ),
     ],

@@ -12,6 +12,7 @@ from turnwise.cli import options
 from turnwise.cli.corpus import export_report
 from turnwise.cli.help import command_group
 from turnwise.cli.intent_output import add_to_project, decision_block, predictions_table, show_classifier, show_result
+from turnwise.cli.languages import check_language
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.dialogue import OUT_OF_SCOPE
 from turnwise.core.errors import IntentError
@@ -94,6 +95,7 @@ def fit_command(
     arguments = {"head": head, "neighbours": neighbours, "per_intent": per_intent, "use_names": names}
     classifier = _make_classifier(model, false_rejection, tune, **arguments)
     texts = log if log is None or log.is_dir() else read_texts(log, text)
+    check_language([example for example, _ in pairs] or texts, given=model)
     with progress_bar() as progress:
         progress("fitting", 0)
         classifier.fit(

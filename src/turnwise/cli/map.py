@@ -11,6 +11,7 @@ import turnwise
 from turnwise.cli import options
 from turnwise.cli.corpus import export_report
 from turnwise.cli.help import command_group
+from turnwise.cli.languages import check_language
 from turnwise.cli.output import Block, excerpt, facts, lines, progress_bar, show
 from turnwise.core.imports import require
 
@@ -61,10 +62,11 @@ def map_command(
         speaker = [USER]
     store = store or options.project_part("store", "STORE")
     out = out or options.project_part("map", "--out")
-    model = options.model_or_default(model)
     check_output_folder(out)
     corpus = turnwise.read_corpus(store, splits=split or None)
     require_speakers(corpus.stores, speaker or ())
+    check_language(*corpus.stores, given=model)
+    model = options.model_or_default(model)
     earlier = None if since is None else UtteranceMap.load(since)
     from turnwise.assist.map.page import PAGE, PICTURE, summarise_map, write_map
     from turnwise.assist.map.reduction import MapSettings

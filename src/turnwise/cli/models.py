@@ -24,7 +24,7 @@ _DIMENSIONS, _WORDS, _TEXTS = 256, 10_000, 20_000
 
 def embed_command(
     model: Annotated[
-        str, Argument(help="turnwise-small or minilm (English), a folder, a Hugging Face id, or as for `evaluate`.")
+        str, Argument(help=f"{options.PACKAGED_ENCODERS}, a folder, a Hugging Face id, or as for `evaluate`.")
     ],
     source: Annotated[
         str,

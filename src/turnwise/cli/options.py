@@ -11,7 +11,7 @@ from typer.core import TyperArgument, TyperCommand
 import turnwise
 from turnwise.cli.output import message
 from turnwise.core import registry
-from turnwise.core.model_names import DEFAULT_ENCODER
+from turnwise.core.model_names import DEFAULT_ENCODER, LANGUAGES, USE_MULTILINGUAL
 from turnwise.core.project import Part, Project
 
 if TYPE_CHECKING:
@@ -42,15 +42,16 @@ def registered(kind: registry.Kind) -> Callable[[Any], Any]:
     return check
 
 
-_NAMES = "turnwise-small or minilm (English), use-multilingual, a model folder or a Hugging Face id"
+_LANGUAGES = " ".join(sorted(LANGUAGES[USE_MULTILINGUAL]))
+#: The encoders that are packaged, with the languages that they read.
+PACKAGED_ENCODERS = f"turnwise-small or minilm (English), use-multilingual ({_LANGUAGES})"
+NAMES = f"{PACKAGED_ENCODERS}, a model folder or a Hugging Face id"
 _DATA = "Folder of data sets, or a sample store."
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
-Model = Annotated[str, Option(help=f"Encoder: {_NAMES}.")]
-OptionalModel = Annotated[
-    str | None, Option(help=f"Encoder: {_NAMES}. By default the project's, or {DEFAULT_ENCODER}.")
-]
-ModelArgument = Annotated[str, Argument(help=f"{_NAMES}.")]
+Model = Annotated[str, Option(help=f"Encoder: {NAMES}.")]
+OptionalModel = Annotated[str | None, Option(help=f"Encoder: {NAMES}. By default the project's, or {DEFAULT_ENCODER}.")]
+ModelArgument = Annotated[str, Argument(help=f"{NAMES}.")]
 OptionalReranker = Annotated[
     str | None, Option(help="Re-ranker: turnwise-reranker (English), a model folder or a Hugging Face id.")
 ]

@@ -14,10 +14,10 @@ from turnwise.cli.corpus_import import (
     choose_reader,
     import_facts,
     show_preview,
-    warn_of_language,
     warn_of_losses,
 )
-from turnwise.cli.options import OptionalModel, OptionalReranker, Port, ReaderOptions, RuntimeName
+from turnwise.cli.languages import repeat_command, warn_of_language
+from turnwise.cli.options import NAMES, OptionalModel, OptionalReranker, Port, ReaderOptions, RuntimeName
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import temporary_folder
@@ -139,7 +139,7 @@ def start_command(
         Option(metavar="COUNTRY", help="Mask personal data, with phone numbers of this country, such as DE."),
     ] = None,
     model: Annotated[
-        str | None, Option(help=f"Encoder: {TURNWISE_SMALL_INT8} (default; English, fast on a CPU), or as for `serve`.")
+        str | None, Option(help=f"Encoder: {TURNWISE_SMALL_INT8} (default; English, fast on a CPU), {NAMES}.")
     ] = None,
     serve: Annotated[bool, Option(help="Serve the page when everything is ready.")] = True,
     port: Port = 8000,
@@ -276,7 +276,7 @@ def _show_addition(project: Project, addition: "LogAddition") -> None:
             rows.append(("kept", f"the earlier, longer versions of {len(plan.shorter):,} conversations"))
     show(None, facts(folder, rows))
     warn_of_losses(addition.manifest)
-    warn_of_language(Store(folder), project.model)
+    warn_of_language(Store(folder), model=project.model, command=repeat_command())
     if unknown := addition.manifest["facts"].get(WITHOUT_ROLE):
         message(
             f"HINT: {unknown:,} utterances are of speakers whose role is unknown, so none of theirs is suggested as an"

@@ -2,6 +2,9 @@
 
 import re
 
+#: Chinese characters and Japanese kana, which are written without spaces: a character class of regular expressions.
+UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 

@@ -1,7 +1,5 @@
 """Corpus statistics, counted in one pass over a store's columns, in memory that does not grow with the texts."""
 
-import functools
-import re
 from bisect import insort
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -16,12 +14,12 @@ from turnwise.core.errors import CorpusError
 from turnwise.core.plots import line_chart
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
+from turnwise.corpus.languages import sample_languages
 from turnwise.corpus.readers.responses import read_candidates
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.corpus.storage.fingerprints import FingerprintBuckets
 from turnwise.corpus.storage.rejections import Rejection
-from turnwise.corpus.storage.store import Store
 
 DSE_WORDS = 3  # DSE takes a pair of consecutive turns if both have more words than this
 
@@ -29,14 +27,6 @@ DSE_WORDS = 3  # DSE takes a pair of consecutive turns if both have more words t
 LENGTHS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 100)
 
 MOST_COMMON = 10
-
-#: Languages are detected in pieces of up to this many consecutive turns and characters.
-_PIECE_TURNS, _PIECE_CHARACTERS = 10, 400
-_UNCLEAR = "und"  # what py3langid returns if it is not sure
-_BATCH_PIECES, _MAX_PIECES = 100, 500  # of a batch of a store, and of the whole store
-
-#: What belongs to no language: masks such as [EMAIL], and web addresses.
-_NO_LANGUAGE = re.compile(r"\[[A-Z0-9_]+\]|https?://\S+")
 
 Integers = npt.NDArray[np.int64]
 
@@ -49,8 +39,8 @@ class CorpusStats:
     """The statistics of a corpus; `as_dict` is the output of `corpus stats --json`.
 
     Speakers, intents and acts are counted by turn, splits ('none': without a split) and sources by dialogue, slots by
-    value, turn lengths by turn in bins of white-space words. Texts that differ only in case and surrounding space are
-    counted as one.
+    value, turn lengths by turn in bins of white-space words, languages (ISO 639) by piece of a sample. Texts that
+    differ only in case and surrounding space are counted as one.
     """
 
     dialogues: int
@@ -62,6 +52,7 @@ class CorpusStats:
     intents: dict[str, int]
     acts: dict[str, int]
     slots: dict[str, int]
+    languages: dict[str, int]
     turn_lengths: dict[str, int]
     distinct_utterances: int
     top_1_percent_share: float  # of all turns, that the most frequent 1% of the texts make up (WMDC, Fig. 1)
@@ -80,6 +71,7 @@ def compute_corpus_stats(corpus: Corpus, progress: Progress = silent) -> CorpusS
     counters = {name: Counter[str]() for name in ("speakers", "splits", "sources", "intents", "acts", "slots")}
     lengths = np.zeros(len(LENGTHS) + 1, dtype=np.int64)
     dialogues = words = pairs = 0
+    counters["languages"] = sample_languages(*corpus.stores)
     with FingerprintBuckets() as hashes:
         for store in corpus.stores:
             for batch in store.batches():
@@ -197,29 +189,6 @@ def frequency_curve_svg(stats: CorpusStats) -> str:
         log_x=True,
         percent=True,
     )
-
-
-def sample_languages(store: Store) -> Counter[str]:
-    """Count the languages (ISO 639 codes) of pieces of a store's first batches; unclear ones do not count."""
-    languages: Counter[str] = Counter()
-    pieces = 0
-    for batch in store.batches(["texts"]):
-        texts = batch.column("texts").values
-        for start in np.unique(np.linspace(0, max(0, len(texts) - _PIECE_TURNS), _BATCH_PIECES).astype(int)).tolist():
-            piece = "\n".join(texts.slice(start, _PIECE_TURNS).to_pylist())
-            language, _ = _language_identifier().classify(_NO_LANGUAGE.sub(" ", piece)[:_PIECE_CHARACTERS])
-            languages[language] += language != _UNCLEAR
-            pieces += 1
-        if pieces >= _MAX_PIECES:
-            break
-    return +languages
-
-
-@functools.cache
-def _language_identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=0.5)
 
 
 def compute_response_stats(path: Path) -> dict[str, float]:

@@ -116,6 +116,17 @@ def test_names_are_weighted_by_occurrences() -> None:
     assert describe_clusters(texts, labels, VECTORS[: len(texts)])[0].words[0] == "thansk"
 
 
+def test_names_of_chinese_are_pairs_of_letters() -> None:
+    cancel = ["我想取消我的订单。", "请帮我取消今天的订单", "现在还可以取消吗?", "取消 订单 ABC配送"]
+    others = ["我忘记密码了。", "怎么重置密码?", "请帮我查一下密码", "密码 不对"]
+    described = describe_clusters([*cancel, *others], np.array([0] * 4 + [1] * 4), VECTORS[:8])
+    assert set(described[0].name.split(", ")) == {"取消", "订单"}
+    assert described[1].words[0] == "密码"
+    for cluster in described:
+        letters = "".join(cluster.words)
+        assert len(letters) == len(set(letters)), "no two words of a name share a letter"
+
+
 def test_names_have_no_masks_markup_and_addresses() -> None:
     texts = [
         "call [PHONE] or [NAME_3] <b>now</b>",

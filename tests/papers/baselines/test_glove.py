@@ -58,6 +58,15 @@ def test_texts_are_split_into_words_and_punctuation(glove: GloVe, text: str, wor
     np.testing.assert_allclose(glove.encode([text])[0], mean_vector(words), atol=1e-6)
 
 
+def test_chinese_is_read_with_and_without_spaces(tmp_path: Path) -> None:
+    vectors = {"快递": (1, 0), "快": (0, 9), "到": (0, 1), "了": (2, 2), "ems": (5, 0), "e": (9, 9)}
+    glove = GloVe(write(tmp_path / "vectors.txt", vectors))
+    segmented, unsegmented = glove.encode(["EMS 快递 什么 时候 到 了 ？", "EMS快递什么时候到了？"])
+    np.testing.assert_allclose(segmented, np.mean([vectors[word] for word in ("ems", "快递", "到", "了")], axis=0))
+    np.testing.assert_allclose(unsegmented, segmented)
+    assert glove.encode(["到快递"], max_length=1).tolist() == [[0, 1]]  # of words, not of runs
+
+
 def test_conversations_average_the_words_of_all_turns(glove: GloVe) -> None:
     expected = glove.encode(["taxi i train ?"])
     np.testing.assert_allclose(glove.encode([["taxi I", "train?"]]), expected, atol=1e-6)

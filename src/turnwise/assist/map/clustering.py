@@ -8,11 +8,13 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from turnwise.assist.map.reduction import DimensionReduction
+from turnwise.core.text import UNSPACED
 from turnwise.core.types import Vectors, normalise_vectors
 
 #: The label of a text in no cluster.
@@ -37,8 +39,10 @@ _NOT_WORDS = re.compile(r"\[[A-Z][A-Z0-9_-]*\]|</?[A-Za-z][^<>]*>|&#?\w+;|\bhttp
 #: of all texts. Or it repeats itself: its texts are shorter than others and occur the third number times as often.
 _LAST_TURNS, _MORE_LAST_TURNS, _REPETITION = 0.6, 2.5, 3
 
-#: A word starts with a letter and may contain apostrophes and hyphens.
-_WORD = r"\b[^\W\d_]\w*(?:['’-]\w+)*"
+#: A word starts with a letter and may contain apostrophes and hyphens. Runs of Chinese or Japanese stand alone.
+_WORD = re.compile(rf"[{UNSPACED}]+|(?<![^\W{UNSPACED}])[^\W\d_{UNSPACED}][^\W{UNSPACED}]*(?:['’-][^\W{UNSPACED}]+)*")
+_UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")
+_LONGEST_UNSPACED = 3  # letters of a word; longer runs are several words
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,7 @@ def _characteristic_words(
     """
     from sklearn.feature_extraction.text import CountVectorizer
 
-    counter = CountVectorizer(token_pattern=_WORD, ngram_range=(1, 2), binary=True, dtype=np.int64)
+    counter = CountVectorizer(analyzer=_list_terms, binary=True, dtype=np.int64)
     try:
         contains = counter.fit_transform(_NOT_WORDS.sub(" ", text) for text in texts).tocsr()
     except ValueError:  # no text contains a word
@@ -204,14 +208,31 @@ def _characteristic_words(
     return words
 
 
+def _list_terms(text: str) -> list[str]:
+    """Return words and pairs of consecutive words; of longer Chinese or Japanese runs, pairs of consecutive letters."""
+    terms: list[str] = []
+    previous = ""
+    for word in _WORD.findall(text.lower()):
+        if len(word) > _LONGEST_UNSPACED and _UNSPACED_RUN.fullmatch(word):
+            terms += [first + second for first, second in pairwise(word)]
+            previous = ""
+            continue
+        terms.append(word)
+        if previous:
+            terms.append(f"{previous} {word}")
+        previous = word
+    return terms
+
+
 def _without_overlap(terms: Iterable[str]) -> tuple[str, ...]:
-    """Return the first terms that share no word with a term before them."""
+    """Return the first terms that share no word with a term before them; of Chinese or Japanese, no letter."""
     chosen: list[str] = []
     seen: set[str] = set()
     for term in terms:
-        if len(chosen) < _WORDS and seen.isdisjoint(term.split()):
+        parts = term if _UNSPACED_RUN.fullmatch(term) else term.split()
+        if len(chosen) < _WORDS and seen.isdisjoint(parts):
             chosen.append(term)
-            seen.update(term.split())
+            seen.update(parts)
     return tuple(chosen)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.log_sample import JSON, MAX_ROWS, TABLES, LogSample
 from turnwise.corpus.readers import kakaotalk, whatsapp, zoom
+from turnwise.core.text import UNSPACED
 from turnwise.corpus.readers.json_paths import select
 from turnwise.corpus.readers.shared.fields import parse_time
 from turnwise.corpus.readers.shared.speakers import ROLE_WORDS, WORDS
@@ -30,6 +31,8 @@ _TIME_FORMATS = (
 _YEARS = 631_152_000, 4_102_444_800  # times of logs are between 1990 and 2100
 _TIME_NAME = re.compile(r"[Tt]ime|[Dd]ate|[Ss]tamp|[Ee]poch|(?:_at|[a-z]At|ts|_on)(?:$|_|Ms)")
 _LATER = re.compile(r"edit|updat|modif|read|deliver|expir|birth", re.IGNORECASE)  # not when a message was sent
+#: What texts have and ids have not: spaces, or letters of Chinese, Japanese, Thai, Lao, Burmese or Khmer.
+_SENTENCE = re.compile(f" |[{UNSPACED}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 SPEAKER_LINE = re.compile(r"([^:\t]{1,40}?)\s*:\s+\S")
 
 
@@ -235,7 +238,7 @@ def _parses(value: str | None, formats: Sequence[str]) -> bool:
 _HOLDS: dict[str, Callable[[Sequence[str]], bool]] = {
     "conversation": _recurs,
     "speaker": _recurs,
-    "text": lambda values: len(values) < 20 or sum(" " in value for value in values) >= 0.2 * len(values),
+    "text": lambda values: len(values) < 20 or sum(bool(_SENTENCE.search(it)) for it in values) >= 0.2 * len(values),
     "time": lambda values: sum(_parses(value, _TIME_FORMATS) for value in values) >= max(1, 0.5 * len(values)),
     "intent": _recurs,
     "split": lambda values: {value.casefold() for value in values} <= {"train", "valid", "validation", "dev", "test"},

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.imports import explain_missing_packages
+from turnwise.core.text import UNSPACED
 from turnwise.evaluation.datasets.dataset import (
     Dataset,
     SplitData,
@@ -40,9 +41,7 @@ QUERIES = 4_000
 
 Label = Literal["intent", "acts"]
 
-# Chinese and Japanese are written without spaces: each character counts as a word
-_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-_WORD = re.compile(f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+")
+_WORD = re.compile(f"[{UNSPACED}]|[^\\W{UNSPACED}]+")  # a Chinese or Japanese character counts as a word
 
 
 @dataclass(frozen=True, slots=True)

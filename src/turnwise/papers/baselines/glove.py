@@ -13,11 +13,13 @@ from scipy.sparse import csr_array
 
 from turnwise.core.dialogue import Turn
 from turnwise.core.errors import ModelError
-from turnwise.core.text import tokenise_words
+from turnwise.core.text import UNSPACED, tokenise_words
 from turnwise.core.types import Vectors, normalise_vectors
 from turnwise.papers.baselines.postprocessing import hash_arrays
 
 _HEADER = re.compile(r"([0-9]+) ([0-9]+)")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_SPACED = re.compile(f"[^{UNSPACED}]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
@@ -25,8 +27,8 @@ class GloVe:
     """An encoder that averages the vectors of an input's words; of a conversation, the words of all its turns.
 
     Words are runs of letters, digits and underscores; every punctuation mark is a word. Words without a vector are
-    ignored, and an input without any known word has a zero vector, whose cosine with any other is 0. Languages written
-    without spaces must be segmented into words before.
+    ignored, and an input without any known word has a zero vector, whose cosine with any other is 0. Chinese and
+    Japanese may be segmented by spaces or not: an unknown run is divided into the longest known words, from the left.
     """
 
     def __init__(self, path: Path | str):
@@ -47,7 +49,7 @@ class GloVe:
         """Everything that determines the vectors."""
         words = hashlib.sha256("\0".join(self.words).encode()).hexdigest()
         size, vectors = self.vectors.shape[1], hash_arrays(self.vectors)
-        return f"averaged word vectors, case folded, {size} dimensions, words {words}, vectors {vectors}"
+        return f"averaged word vectors, case folded, runs divided, {size} dimensions, words {words}, vectors {vectors}"
 
     def encode(
         self, inputs: str | Sequence[Any], *, normalise: bool | None = None, max_length: int | None = None
@@ -68,10 +70,30 @@ class GloVe:
 
     def _tokenise(self, item: Any, max_length: int | None) -> list[str]:
         turns = [item] if isinstance(item, str) else [turn.text if isinstance(turn, Turn) else turn for turn in item]
-        words = [word for text in turns for word in tokenise_words(text)]
+        words = [word for text in turns for run in tokenise_words(text) for word in self._divide(run)]
         if max_length is None or len(words) <= max_length:
             return words
         return words[:max_length] if len(turns) == 1 else words[len(words) - max_length :]
+
+    def _divide(self, run: str) -> Iterator[str]:
+        """Divide an unknown run with Chinese or Japanese into the longest known words and single characters."""
+        if run in self.words or not _UNSPACED.search(run):
+            yield run
+            return
+        start = 0
+        while start < len(run):
+            if spaced := _SPACED.match(run, start):
+                end = spaced.end()
+            else:
+                ends = range(min(len(run), start + self._longest), start, -1)
+                end = next((end for end in ends if run[start:end] in self.words), start + 1)
+            yield run[start:end]
+            start = end
+
+    @cached_property
+    def _longest(self) -> int:
+        """The length of the longest known word of Chinese or Japanese."""
+        return max((len(word) for word in self.words if _UNSPACED.search(word)), default=1)
 
     def _read(self) -> Vectors:
         """Fill `words` and return their vectors (words, size)."""
