@@ -123,8 +123,7 @@ def import_corpus(
     cleaning = [(description, make_step(description, masking, hole_policy)) for description in plan_steps(steps)]
     with StoreWriter(out) as writer:
         rejections = _Rejections(writer, out, strict)
-        files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-        total = sum(file.stat().st_size for file in files)
+        total = sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
         by_time = split_plan is not None and split_plan.by == "time"
         source = CorpusSource(
             path,

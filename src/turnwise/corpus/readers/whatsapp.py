@@ -321,7 +321,7 @@ def _chat_line(number: int, text: str) -> _ChatLine | None:
         return None
     before, hour, minute, seconds, after = match.group("before", "hour", "minute", "seconds", "after")
     clock = (before or "", hour, minute, seconds or "0", after or "")
-    date = re.sub(f"[{_MARK_SET}]", "", match["date"])
+    date = match["date"] if match["date"].isascii() else re.sub(f"[{_MARK_SET}]", "", match["date"])
     return _ChatLine(
         number, date, clock, any(mark in match["mark"] for mark in _MARK), match["open"] is not None, [match["text"]]
     )
@@ -339,8 +339,7 @@ def _time(line: _ChatLine, order: DateOrder, year: int, last: float | None) -> t
     date = _parse_date(line.date)
     month, day = (date.second, date.first) if order == "day-first" and not date.is_sure else (date.first, date.second)
     before, hour, minute, seconds, after = line.clock
-    half = {_HALVES.get(_plain(word), word) for word in (before, after)} - {"connecting"} or {"connecting"}
-    clock = _hour(int(hour), *half), int(minute), int(seconds)
+    clock = _hour(int(hour), before, after), int(minute), int(seconds)
     year = date.year or year
     try:
         moment = datetime(year, month, day, *clock, tzinfo=UTC)
@@ -354,8 +353,12 @@ def _time(line: _ChatLine, order: DateOrder, year: int, last: float | None) -> t
     return moment.timestamp(), year
 
 
-def _hour(hour: int, half: str) -> int:
-    """Return the hour of the day; `half` is one of the values of `_HALVES`."""
+@lru_cache(maxsize=4096)
+def _hour(hour: int, before: str, after: str) -> int:
+    """Return the hour of the day, given the words before and after the time."""
+    half, *others = {_HALVES.get(_plain(word), word) for word in (before, after)} - {"connecting"} or {"connecting"}
+    if others:
+        raise ValueError(f"{before!r} and {after!r} next to the time contradict each other")
     if half == "connecting":
         return hour
     if half not in _HALVES.values():

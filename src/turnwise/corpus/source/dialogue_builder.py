@@ -6,16 +6,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from turnwise.core.dialogue import Dialogue, Slot, Turn, peer
 from turnwise.corpus.hygiene.edits import HolePolicy, apply_hole_policy
 from turnwise.corpus.storage.rejections import EXCERPT_LENGTH, Rejection, RejectionKind
 
+if TYPE_CHECKING:
+    from turnwise.corpus.storage.fingerprints import TextSet
+
 _MASKED_LENGTH = 4_000  # characters of a rejected row that are masked before it is cut to its excerpt
 
 #: What a wrong type or a missing key raises while a reader takes a record apart.
 RECORD_ERRORS = (KeyError, IndexError, TypeError, AttributeError, ValueError)
+
+
+def empty_text_set() -> "TextSet":
+    """Return a set of no texts."""
+    from turnwise.corpus.storage.fingerprints import TextSet  # here, because it imports NumPy
+
+    return TextSet()
 
 
 @dataclass(slots=True)
@@ -48,7 +58,7 @@ class ImportLog:
     skipped: Counter[str] = field(default_factory=Counter)
     facts: dict[str, Any] = field(default_factory=dict)  # values that the reader determines and the manifest records
     intent_descriptions: dict[str, str] = field(default_factory=dict)  # by intent, where the format has them
-    ids: set[str] = field(default_factory=set)  # the ids of the dialogues so far
+    ids: "TextSet" = field(default_factory=empty_text_set)  # the ids of the dialogues so far
 
     def relative_name(self, path: Path) -> str:
         """Return the name of a file relative to the root."""
@@ -119,6 +129,7 @@ class DialogueBuilder:
         self._log = log
         self._line = line
         self._peers: dict[str, str] = {}
+        self._peer_names = map(peer, count(1))
         self._dialogues: list[Dialogue] = []
         self._holes: set[int] = set()
         self.path = path
@@ -133,8 +144,7 @@ class DialogueBuilder:
     def peer(self, name: str, taken: Collection[str] = ()) -> str:
         """Return the speaker of a participant without a role, numbered by first appearance, but none of `taken`."""
         if name not in self._peers:
-            taken = {*taken, *self._peers.values()}
-            self._peers[name] = next(speaker for speaker in map(peer, count(1)) if speaker not in taken)
+            self._peers[name] = next(speaker for speaker in self._peer_names if speaker not in taken)
         return self._peers[name]
 
     def add_turn(
@@ -199,9 +209,8 @@ class DialogueBuilder:
         if not parts:
             raise ValueError("turns of this dialogue are missing (--holes drop-dialogue)")
         for part in parts:
-            if part.id in log.ids:
+            if not log.ids.add(part.id):
                 raise ValueError(f"the id {part.id!r} was there before")
-            log.ids.add(part.id)
             if log.start_times is not None and self.time is not None:
                 log.start_times[part.id] = self.time
         log.counts.accepted += sum(len(part.turns) for part in parts)
