@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from random import Random
@@ -31,12 +32,17 @@ HOOK_MINUTES = 7  # a monitor posts that often to one of the channels, day and n
 MEMBERS = 300
 
 
+@cache
+def sample_texts() -> list[str]:
+    return [turn.text for dialogue in sample_dialogues(500, 0) for turn in dialogue.turns]
+
+
 class Writer:
     """Texts of messages: turns of the sample corpus, with numbers that make most of them unique."""
 
     def __init__(self, seed: int):
         self.random = Random(seed)
-        self._texts = [turn.text for dialogue in sample_dialogues(2_000, 0) for turn in dialogue.turns]
+        self._texts = sample_texts()
 
     def text(self) -> str:
         """Return one to three turns, some with line breaks between them, some with a number."""

@@ -289,6 +289,8 @@ def _chat_lines(source: CorpusSource, path: Path, style: _Style) -> Iterator[_Ch
     orphans: list[tuple[int, str]] = []  # lines that continue a message whose beginning is not there
     rejected = source.counts.rejected_rows
     for number, text in source.lines(path):
+        if source.sample is not None and style.lines > source.sample:
+            break
         if source.counts.rejected_rows > rejected:
             yield from (last, None) if last else (None,)
             last = None

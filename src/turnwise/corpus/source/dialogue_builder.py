@@ -36,6 +36,7 @@ class ReadCounts:
     utterances: int = 0
     accepted: int = 0  # utterances of dialogues that were accepted
     rejected_rows: int = 0  # rejections other than of single slots
+    messages: int = 0  # messages of logs that are sorted
     split_dialogues: int = 0  # dialogues that were split at holes
     bytes: int = 0
 
@@ -49,6 +50,7 @@ class ImportLog:
     on_rejection: Callable[[Rejection], None]  # called for everything that is rejected; may raise to stop
     mask: Callable[[str], str] = lambda text: text  # masks personal data in what is reported of rejected rows
     holes: HolePolicy = "keep"  # what becomes of the turns around one that cannot be read
+    sample: int | None = None  # the messages of a log to read before it is sorted; None: all
     #: Returns the split of a conversation by its id and its split in the source; None: the splits of the source.
     assign_split: Callable[[str, str | None], str] | None = None
     #: When dialogues began, in seconds since 1970, by id; None: not recorded.
@@ -68,6 +70,11 @@ class ImportLog:
     def reported_name(self, path: Path) -> str:
         """Return the name of a file in rejections and manifests."""
         return self.mask(self.relative_name(path))
+
+    @property
+    def has_sample(self) -> bool:
+        """Whether the sample is complete; then nothing more is read."""
+        return self.sample is not None and self.counts.messages >= self.sample
 
     def count_fact(self, fact: str) -> None:
         """Count an occurrence of something that the manifest records."""

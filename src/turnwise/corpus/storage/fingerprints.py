@@ -29,7 +29,8 @@ class FingerprintIndex:
 
     def __init__(self) -> None:
         self._recent: dict[int, int] = {}
-        self._keep(np.zeros(0, np.uint64), np.zeros(0, np.uint32))
+        self._sorted, self._numbers = memoryview(b"").cast("Q"), memoryview(b"").cast("I")
+        self._starts = [0] * ((1 << 16) + 1)
 
     def __len__(self) -> int:
         return len(self._sorted) + len(self._recent)

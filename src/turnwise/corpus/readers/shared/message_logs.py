@@ -165,6 +165,7 @@ class MessageLog:
         self.forget_rejections()
 
     def _insert(self, conversation: str, time: float | None, message: bytes | None) -> None:
+        self.source.counts.messages += 1
         self._timed.add(time is not None)
         self._database.execute("INSERT INTO message VALUES (?, ?, ?)", (conversation, time, message))
 
