@@ -26,6 +26,7 @@ def test_index_equals_a_dictionary(numbers: list[int]) -> None:
         for number in numbers:
             is_new = number not in numbers_of
             expected = numbers_of.setdefault(number, len(numbers_of))
+            assert (seen.find(number) is None) == is_new
             assert seen.add(number) == is_new
             assert numbered.index(number) == expected
             assert len(seen) == len(numbered) == len(numbers_of)

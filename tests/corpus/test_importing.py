@@ -1,10 +1,11 @@
 """Tests the import itself: holes, losses, splits and limits."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.layouts import csv_bytes, jsonl_bytes, lay_out
+from tests.helpers.layouts import csv_bytes, json_bytes, jsonl_bytes, lay_out, lines_bytes
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.hygiene.edits import apply_hole_policy
@@ -92,6 +93,32 @@ def test_limit_and_split(tmp_path: Path):
         f"c{n:03}": plan.split_of_id(f"c{n:03}") for n in range(300)
     }
     assert store.splits() == {"train", "valid", "test"}
+
+
+def test_a_sample_is_the_beginning_of_a_log(tmp_path: Path):
+    lines = [
+        f"{day:02}/05/2023, 1{minute // 60}:{minute % 60:02} - Anna: text"
+        for day in range(1, 29)
+        for minute in range(90)
+    ]
+    days = {f"general/2023-05-{day:02}.json": _slack_day(day) for day in range(1, 29)}
+    for reader, files in (
+        ("whatsapp", {"chat.txt": lines_bytes(*lines)}),
+        ("slack", {**days, "users.json": json_bytes([{"id": "U1", "name": "anna"}])}),
+        ("table", {"log.csv": csv_bytes(COLUMNS, *((f"c{n:04}", "user", "text", str(n)) for n in range(2_000)))}),
+    ):
+        folder = lay_out(tmp_path / reader, files)
+        whole = list(import_corpus(reader, folder, tmp_path / f"{reader}-whole"))
+        sample = import_corpus(reader, folder, tmp_path / f"{reader}-sample", sample=200, limit=2)
+        assert list(sample) == whole[:2]
+        assert sample.manifest["sample"] == 200
+        limited = import_corpus(reader, folder, tmp_path / f"{reader}-limited", sample=200)
+        assert 200 <= limited.manifest["read"]["utterances"] <= 300 < sum(len(dialogue.turns) for dialogue in whole)
+
+
+def _slack_day(day: int) -> bytes:
+    times = (datetime(2023, 5, day, 10 + number // 60, number % 60, tzinfo=UTC).timestamp() for number in range(90))
+    return json_bytes([{"type": "message", "user": "U1", "text": "text", "ts": f"{time:.6f}"} for time in times])
 
 
 def test_split_by_time(tmp_path: Path):

@@ -1,11 +1,19 @@
 """Memory stays flat: importing and reading back millions of utterances does not grow the process."""
 
+import gc
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
+from benchmarks import chat_exports as generator
+
+from turnwise.corpus.readers.shared import chat_exports
+from turnwise.corpus.registry import get_reader
+from turnwise.corpus.source.corpus_source import CorpusSource
+from turnwise.corpus.storage.rejections import Rejection
 
 #: What a process may take, whatever the size of the corpus.
 LIMIT_MEGABYTES = 600
@@ -85,3 +93,52 @@ def test_memory_of_importing_and_reading_is_constant(tmp_path: Path, form: str, 
         count, peak = measure(code, *arguments)
         assert count == utterances
         assert peak < LIMIT_MEGABYTES
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc here: peak memory is read from it")
+@pytest.mark.parametrize("reader", ["whatsapp", "slack"])
+@pytest.mark.full
+def test_memory_of_importing_chats_is_constant(tmp_path: Path, reader: str) -> None:
+    peaks = []
+    for size in (1, 4):
+        log = tmp_path / f"{size}.txt"
+        write_chat(reader, log, size * 150_000)
+        count, peak = measure(IMPORT, reader, log, tmp_path / f"store-{size}")
+        assert count > size * 100_000
+        peaks.append(peak)
+    assert peaks[1] - peaks[0] < 40
+    assert peaks[1] < LIMIT_MEGABYTES
+
+
+def write_chat(reader: str, path: Path, messages: int, **options: int) -> None:
+    if reader == "whatsapp":
+        generator.write_whatsapp(path, messages, **options)
+    else:
+        generator.write_slack(path, 700 * messages, **options)
+
+
+def raise_rejection(rejection: Rejection) -> None:
+    raise AssertionError(rejection)
+
+
+@pytest.mark.parametrize("reader", ["whatsapp", "slack"])
+def test_objects_in_memory_do_not_grow_with_a_chat(
+    tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first dialogue to the last, when all messages have been read."""
+    monkeypatch.setattr(generator, "CHANNELS", 1)
+    monkeypatch.setattr(generator, "HOOK_MINUTES", 30)
+    monkeypatch.setattr(chat_exports, "_MAX_MESSAGES", 200)
+    peaks = []
+    for messages in (200, 2_000, 7_000):  # the first one loads modules
+        log = tmp_path / f"{len(peaks)}.txt"
+        write_chat(reader, log, messages, per_day=100)
+        gc.collect()
+        tracemalloc.start()
+        dialogues = get_reader(reader).read(CorpusSource(log, reader, raise_rejection))
+        next(dialogues)
+        tracemalloc.reset_peak()
+        assert sum(len(dialogue.turns) for dialogue in dialogues) > 0.5 * messages
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[2] - peaks[1]) / 5_000 < 40

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: In place of a reader: the one that fits.
 AUTO = "auto"
 
+#: Messages that are read for a preview of a log that must be sorted.
+PREVIEW_MESSAGES = 20_000
+
 #: What the report says of a step without effect.
 NO_CHANGE = "no change"
 
@@ -152,11 +155,14 @@ def choose_reader(
 
 
 def show_preview(folder: Path, reader: str, path: Path, steps: Sequence[str], **arguments: Any) -> None:
-    """Print the first three conversations of a log, masked if the steps mask them; `folder` is temporary."""
+    """Print three conversations from the beginning of a log, masked if the steps do so; `folder` is temporary."""
     from turnwise.corpus.hygiene.steps import is_mask
 
     masks = list(filter(is_mask, steps))  # other steps may need the whole log
-    for dialogue in turnwise.import_corpus(reader, path, folder / "preview", steps=masks, limit=3, **arguments):
+    out = folder / "preview"
+    for dialogue in turnwise.import_corpus(
+        reader, path, out, steps=masks, limit=3, sample=PREVIEW_MESSAGES, **arguments
+    ):
         message(f"\n{dialogue.id}")
         for turn in dialogue.turns[:6]:
             message(f"{turn.speaker:>10}  {shorten(turn.text, 100, placeholder='…')}")

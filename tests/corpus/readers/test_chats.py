@@ -18,6 +18,7 @@ from tests.helpers.outcomes import Outcome
 from tests.helpers.reading import read_directly, utterances, zip_up
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.importing.pipeline import import_corpus
+from turnwise.corpus.readers.shared import chat_exports
 from turnwise.corpus.readers.shared import files as shared_files
 from turnwise.corpus.registry import READERS
 
@@ -297,6 +298,27 @@ def test_copies_in_overlapping_exports_are_left_out(tmp_path: Path, try_import: 
     outcome = try_import("discord", folder)
     assert outcome.dialogues == layout.expected
     assert outcome.manifest["left_out"]["copies of messages"] == 3
+
+
+def test_copies_are_recognised_in_a_chat_of_many_days(tmp_path: Path, try_import: Callable):
+    messages = [slack(str(number), number * 5 * HOUR) for number in range(60)]
+    folder = slack_export(tmp_path / "in", *messages, **{"general/2024-01-06.json": messages})
+    outcome = try_import("slack", folder)
+    assert texts(outcome) == {"general/2024-01-05T10:03:00": [str(number) for number in range(60)]}
+    assert outcome.manifest["left_out"]["copies of messages"] == 60
+
+
+def test_a_chat_without_pauses_is_divided(tmp_path: Path, try_import: Callable, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(chat_exports, "_MAX_MESSAGES", 3)
+    folder = slack_export(tmp_path / "in", *(slack(str(number), number * HOUR) for number in (0, 1, 2, 3, 4, 5, 24)))
+    outcome = try_import("slack", folder)
+    assert texts(outcome) == {
+        "general/2024-01-05T10:03:00": ["0", "1", "2"],
+        "general/2024-01-05T13:03:00": ["3", "4", "5"],
+        "general/2024-01-06T10:03:00": ["24"],
+    }
+    assert outcome.manifest["facts"]["sessions divided after 10,000 messages"] == 1
+    assert [len(dialogue.turns) for dialogue in try_import("slack", folder, pause=0.0).dialogues] == [7]
 
 
 # ---- Teams
@@ -688,11 +710,18 @@ def test_whatsapp_invalid_dates_and_lost_beginnings_are_rejected(tmp_path: Path,
     assert [rejection["line"] for rejection in outcome.rejected] == [1, 3, 4, 5]
 
 
-def test_whatsapp_unknown_half_of_the_day_is_rejected(tmp_path: Path, try_import: Callable):
-    lines = ["31/12/2023, 9:41 - Anna: One", "31/12/2023, 9:42 qux - Anna: never", "31/12/2023, 9:43 - Anna: Two"]
+@pytest.mark.parametrize(
+    ("time", "reason"),
+    [
+        ("9:42 qux", "'qux' next to the time is not known as a half of the day"),
+        ("AM 9:42 PM", "'AM' and 'PM' next to the time contradict each other"),
+    ],
+)
+def test_whatsapp_unknown_half_of_the_day_is_rejected(time: str, reason: str, tmp_path: Path, try_import: Callable):
+    lines = ["31/12/2023, 9:41 - Anna: One", f"31/12/2023, {time} - Anna: never", "31/12/2023, 9:43 - Anna: Two"]
     outcome = try_import("whatsapp", whatsapp(tmp_path / "in", *lines))
     assert list(texts(outcome).values()) == [["One"], ["Two"]]
-    assert outcome.reasons == ["'qux' next to the time is not known as a half of the day"]
+    assert outcome.reasons == [reason]
 
 
 def test_whatsapp_byte_order_mark_within_a_line_begins_a_message(tmp_path: Path, try_import: Callable):

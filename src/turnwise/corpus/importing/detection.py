@@ -10,9 +10,9 @@ from textwrap import shorten
 from typing import Any
 
 from turnwise.core.errors import CorpusError
+from turnwise.core.text import UNSPACED
 from turnwise.corpus.importing.log_sample import JSON, MAX_ROWS, TABLES, LogSample
 from turnwise.corpus.readers import kakaotalk, whatsapp, zoom
-from turnwise.core.text import UNSPACED
 from turnwise.corpus.readers.json_paths import select
 from turnwise.corpus.readers.shared.fields import parse_time
 from turnwise.corpus.readers.shared.speakers import ROLE_WORDS, WORDS

@@ -84,6 +84,7 @@ def import_corpus(
     holes: HolePolicy | None = None,
     split_plan: SplitPlan | None = None,
     limit: int | None = None,
+    sample: int | None = None,
     progress: Progress = silent,
     **options: Any,
 ) -> Store:
@@ -101,6 +102,7 @@ def import_corpus(
             corpora keep them together.
         split_plan: how dialogues are divided into training, validation and test data; None: as in the source.
         limit: the number of dialogues to import at most; None: all.
+        sample: the number of messages to read of a log that must be sorted, for a preview; None: all.
         progress: called with the number of bytes read.
         options: options of the reader, as explained by `turnwise corpus list NAME`.
 
@@ -123,8 +125,7 @@ def import_corpus(
     cleaning = [(description, make_step(description, masking, hole_policy)) for description in plan_steps(steps)]
     with StoreWriter(out) as writer:
         rejections = _Rejections(writer, out, strict)
-        files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-        total = sum(file.stat().st_size for file in files)
+        total = sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
         by_time = split_plan is not None and split_plan.by == "time"
         source = CorpusSource(
             path,
@@ -133,6 +134,7 @@ def import_corpus(
             # masks every kind, whatever the step masks in texts
             mask=Masker(masking).mask_report if any(map(is_mask, steps)) else str,
             holes=hole_policy,
+            sample=sample,
             assign_split=None if split_plan is None or by_time else split_plan.split_of_id,
             start_times={} if by_time else None,
             encoding=encoding or spec.encoding,
@@ -170,6 +172,7 @@ def import_corpus(
                 holes=hole_policy,
                 split=None if split_plan is None else asdict(split_plan),
                 limit=limit,
+                sample=sample,
                 facts=facts,
                 steps=[{"step": description, "changes": dict(step.changes)} for description, step in cleaning],
                 inputs=source.inputs,

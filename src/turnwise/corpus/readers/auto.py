@@ -9,6 +9,7 @@ from turnwise.corpus.readers.shared.files import unpacked
 from turnwise.corpus.readers.shared.speakers import Speakers
 from turnwise.corpus.registry import get_reader
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
+from turnwise.corpus.source.dialogue_builder import empty_text_set
 from turnwise.corpus.source.encodings import DETECT
 from turnwise.corpus.storage.rejections import NOT_READ
 
@@ -51,7 +52,7 @@ def _read_group(source: CorpusSource, group: LogGroup, speakers: Speakers) -> Di
         options["speakers"] = speakers
     times = None if source.start_times is None else dict[str, float]()
     files = None if group.root in group.files else frozenset(group.files)  # an archive has other files
-    part = replace(source, root=group.root, name=reader.name, selected=files, ids=set(), start_times=times)
+    part = replace(source, root=group.root, name=reader.name, selected=files, ids=empty_text_set(), start_times=times)
     prefix = source.relative_name(min(group.files))
     for dialogue in reader.read(part, **options):
         name, first = dialogue.id, dialogue.id.rpartition("#")[0]

@@ -296,6 +296,8 @@ def _chat_lines(source: CorpusSource, path: Path, style: _Style) -> Iterator[_Ch
     orphans: list[tuple[int, str]] = []  # lines that continue a message whose beginning is not there
     rejected = source.counts.rejected_rows
     for number, text in source.lines(path):
+        if source.sample is not None and style.lines > source.sample:
+            break
         if source.counts.rejected_rows > rejected:
             yield from (last, None) if last else (None,)
             last = None
@@ -328,7 +330,7 @@ def _chat_line(number: int, text: str) -> _ChatLine | None:
         return None
     before, hour, minute, seconds, after = match.group("before", "hour", "minute", "seconds", "after")
     clock = (before or "", hour, minute, seconds or "0", after or "")
-    date = re.sub(f"[{_MARK_SET}]", "", match["date"])
+    date = match["date"] if match["date"].isascii() else re.sub(f"[{_MARK_SET}]", "", match["date"])
     return _ChatLine(
         number, date, clock, any(mark in match["mark"] for mark in _MARK), match["open"] is not None, [match["text"]]
     )

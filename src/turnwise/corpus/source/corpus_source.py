@@ -161,6 +161,8 @@ class CorpusSource(ImportLog):
         """Yield numbered lines without line ends, one at a time; undecodable ones are rejected."""
         with self._open(path) as file:
             for number, line in enumerate(file, 1):
+                if self.has_sample:
+                    return
                 if self._check_decoded(path, number, line):
                     yield number, line.rstrip("\r\n")
 
@@ -188,9 +190,11 @@ class CorpusSource(ImportLog):
         self, path: Path, opened: Sequence[str] = (), openings: str = "[{"
     ) -> Iterator[tuple[int, tuple[str, Any]]]:
         """Yield the entries (key, value; '' in arrays) of a JSON file; of values under the keys `opened` theirs."""
-        text = self.read_text(path)
+        text = None if self.has_sample else self.read_text(path)
         try:
             for line, key, value in () if text is None else iterate_json(text, openings, opened):
+                if self.has_sample:
+                    return
                 yield line, (key, value)
         except JsonTextError as error:
             self.reject(path, error.line, "file", str(error), text=error.text)
@@ -222,6 +226,8 @@ class CorpusSource(ImportLog):
         header: list[str] | None = None
         with self._open(path) as file:
             for number, row in dialect.rows(file):
+                if self.has_sample:
+                    return
                 if isinstance(row, csv.Error):
                     self.reject(path, number, "dialogue", f"not a valid row: {row}")
                 elif not row or not all(self._check_decoded(path, number, cell) for cell in row):

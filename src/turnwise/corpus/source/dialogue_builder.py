@@ -6,16 +6,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from turnwise.core.dialogue import Dialogue, Slot, Turn, peer
 from turnwise.corpus.hygiene.edits import HolePolicy, apply_hole_policy
 from turnwise.corpus.storage.rejections import EXCERPT_LENGTH, Rejection, RejectionKind
 
+if TYPE_CHECKING:
+    from turnwise.corpus.storage.fingerprints import TextSet
+
 _MASKED_LENGTH = 4_000  # characters of a rejected row that are masked before it is cut to its excerpt
 
 #: What a wrong type or a missing key raises while a reader takes a record apart.
 RECORD_ERRORS = (KeyError, IndexError, TypeError, AttributeError, ValueError)
+
+
+def empty_text_set() -> "TextSet":
+    """Return a set of no texts."""
+    from turnwise.corpus.storage.fingerprints import TextSet  # here, because it imports NumPy
+
+    return TextSet()
 
 
 @dataclass(slots=True)
@@ -26,6 +36,7 @@ class ReadCounts:
     utterances: int = 0
     accepted: int = 0  # utterances of dialogues that were accepted
     rejected_rows: int = 0  # rejections other than of single slots
+    messages: int = 0  # messages of logs that are sorted
     split_dialogues: int = 0  # dialogues that were split at holes
     bytes: int = 0
 
@@ -39,6 +50,7 @@ class ImportLog:
     on_rejection: Callable[[Rejection], None]  # called for everything that is rejected; may raise to stop
     mask: Callable[[str], str] = lambda text: text  # masks personal data in what is reported of rejected rows
     holes: HolePolicy = "keep"  # what becomes of the turns around one that cannot be read
+    sample: int | None = None  # the messages of a log to read before it is sorted; None: all
     #: Returns the split of a conversation by its id and its split in the source; None: the splits of the source.
     assign_split: Callable[[str, str | None], str] | None = None
     #: When dialogues began, in seconds since 1970, by id; None: not recorded.
@@ -50,7 +62,7 @@ class ImportLog:
     by_design: Counter[str] = field(default_factory=Counter)
     facts: dict[str, Any] = field(default_factory=dict)  # values that the reader determines and the manifest records
     intent_descriptions: dict[str, str] = field(default_factory=dict)  # by intent, where the format has them
-    ids: set[str] = field(default_factory=set)  # the ids of the dialogues so far
+    ids: "TextSet" = field(default_factory=empty_text_set)  # the ids of the dialogues so far
 
     @property
     def left_out(self) -> dict[str, int]:
@@ -65,6 +77,11 @@ class ImportLog:
     def reported_name(self, path: Path) -> str:
         """Return the name of a file in rejections and manifests."""
         return self.mask(self.relative_name(path))
+
+    @property
+    def has_sample(self) -> bool:
+        """Whether the sample is complete; then nothing more is read."""
+        return self.sample is not None and self.counts.messages >= self.sample
 
     def count_fact(self, fact: str) -> None:
         """Count an occurrence of something that the manifest records."""
@@ -126,6 +143,7 @@ class DialogueBuilder:
         self._log = log
         self._line = line
         self._peers: dict[str, str] = {}
+        self._peer_names = map(peer, count(1))
         self._dialogues: list[Dialogue] = []
         self._holes: set[int] = set()
         self.path = path
@@ -140,8 +158,7 @@ class DialogueBuilder:
     def peer(self, name: str, taken: Collection[str] = ()) -> str:
         """Return the speaker of a participant without a role, numbered by first appearance, but none of `taken`."""
         if name not in self._peers:
-            taken = {*taken, *self._peers.values()}
-            self._peers[name] = next(speaker for speaker in map(peer, count(1)) if speaker not in taken)
+            self._peers[name] = next(speaker for speaker in self._peer_names if speaker not in taken)
         return self._peers[name]
 
     def add_turn(
@@ -206,9 +223,8 @@ class DialogueBuilder:
         if not parts:
             raise ValueError("turns of this dialogue are missing (--holes drop-dialogue)")
         for part in parts:
-            if part.id in log.ids:
+            if not log.ids.add(part.id):
                 raise ValueError(f"the id {part.id!r} was there before")
-            log.ids.add(part.id)
             if log.start_times is not None and self.time is not None:
                 log.start_times[part.id] = self.time
         log.counts.accepted += sum(len(part.turns) for part in parts)

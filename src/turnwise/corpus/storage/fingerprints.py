@@ -29,7 +29,8 @@ class FingerprintIndex:
 
     def __init__(self) -> None:
         self._recent: dict[int, int] = {}
-        self._keep(np.zeros(0, np.uint64), np.zeros(0, np.uint32))
+        self._sorted, self._numbers = memoryview(b"").cast("Q"), memoryview(b"").cast("I")
+        self._starts = [0] * ((1 << 16) + 1)
 
     def __len__(self) -> int:
         return len(self._sorted) + len(self._recent)
@@ -40,17 +41,21 @@ class FingerprintIndex:
 
     def index(self, fingerprint: int) -> int:
         """Return the number of a fingerprint, which is added if it is new."""
+        if (known := self.find(fingerprint)) is not None:
+            return known
+        number = self._recent[fingerprint] = len(self)
+        if len(self._recent) >= max(_MIN_RECENT, _RECENT_FRACTION * len(self._sorted)):
+            self._merge_recent()
+        return number
+
+    def find(self, fingerprint: int) -> int | None:
+        """Return the number of a fingerprint, None if it was not added."""
         if (known := self._recent.get(fingerprint)) is not None:
             return known
         leading = fingerprint >> 48
         end = self._starts[leading + 1]
         place = bisect_left(self._sorted, fingerprint, self._starts[leading], end)
-        if place < end and self._sorted[place] == fingerprint:
-            return self._numbers[place]
-        number = self._recent[fingerprint] = len(self)
-        if len(self._recent) >= max(_MIN_RECENT, _RECENT_FRACTION * len(self._sorted)):
-            self._merge_recent()
-        return number
+        return self._numbers[place] if place < end and self._sorted[place] == fingerprint else None
 
     def _merge_recent(self) -> None:
         recent = np.fromiter(self._recent, np.uint64, len(self._recent))
@@ -70,6 +75,20 @@ class FingerprintIndex:
         # reading single numbers from a memoryview is several times faster than from an array
         self._sorted = memoryview(fingerprints)  # type: ignore[arg-type]
         self._numbers = memoryview(numbers)  # type: ignore[arg-type]
+
+
+class TextSet:
+    """A set of texts, of which it keeps the fingerprints."""
+
+    def __init__(self) -> None:
+        self._index = FingerprintIndex()
+
+    def add(self, text: str) -> bool:
+        """Add a text; return False if it was there before."""
+        return self._index.add(text_fingerprint(text))
+
+    def __contains__(self, text: str) -> bool:
+        return self._index.find(text_fingerprint(text)) is not None
 
 
 class FingerprintBuckets:

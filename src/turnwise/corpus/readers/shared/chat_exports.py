@@ -13,11 +13,19 @@ from turnwise.corpus.readers.shared.files import unpacked
 from turnwise.corpus.readers.shared.message_logs import Message, MessageLog
 from turnwise.corpus.readers.shared.speakers import Speakers
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
+from turnwise.corpus.source.dialogue_builder import empty_text_set
 
 Bots = Literal["system", "skip"]  # what becomes of the messages of bots
 
 #: Hours without a message after which a session ends: it survives a lunch break or a meeting, but not a night.
 PAUSE = 6.0
+
+#: Messages after which a session ends, since a chat may have no pause, as one with messages of a monitor.
+_MAX_MESSAGES = 10_000
+_LONG_SESSIONS = f"sessions divided after {_MAX_MESSAGES:,} messages"
+
+#: Seconds within which copies of a message are recognised: their times may differ by the time zones of two exports.
+_COPIES_WITHIN = 48 * 3600
 
 #: The speaker of automatic messages; a role word, which becomes 'system' unless the speaker map says otherwise.
 BOT = "bot"
@@ -34,8 +42,8 @@ class ChatExport(MessageLog):
     """An export of a chat tool as dialogues: a thread is one, and so is each session of the other messages.
 
     A session's id is the name of its chat and the time of its first message (UTC), so that it stays the same when a
-    later export has more messages. With a pause of 0 a chat is a single dialogue. Of several messages with the same
-    key, as overlapping exports contain them, the first one counts.
+    later export has more messages. After 10,000 messages the next session begins. With a pause of 0 a chat is a single
+    dialogue. Of several messages with the same key, as overlapping exports contain them, the first one counts.
     """
 
     #: The files with messages, and those with other lists.
@@ -53,7 +61,7 @@ class ChatExport(MessageLog):
         super().__init__(source, speakers)
         self._pause = pause * 3600
         self._skips_bots = bots == "skip"
-        self._threads: set[str] = set()
+        self._threads = empty_text_set()
         self.chat = ""  # the name of the chat in the file, at first that of the file
 
     def read(self) -> Dialogues:
@@ -121,7 +129,10 @@ class ChatExport(MessageLog):
         start = last = None
         for message in messages:
             if message is not None and message.time is not None:
-                if start is not None and last is not None and message.time - last > self._pause:
+                has_paused = last is not None and message.time - last > self._pause
+                if start is not None and (has_paused or len(session) >= _MAX_MESSAGES):
+                    if not has_paused:
+                        self.source.count_fact(_LONG_SESSIONS)
                     yield from self._build_session(conversation, start, session)
                     session, start = [], None
                 start, last = message.time if start is None else start, message.time
@@ -134,13 +145,17 @@ class ChatExport(MessageLog):
         return self._build_part(name, messages)
 
     def _without_copies(self, messages: Iterable[Message | None]) -> Iterator[Message | None]:
-        seen = set()
+        seen: dict[str, float] = {}
+        oldest = 0.0
         for message in messages:
-            if message is not None and message.key is not None:
+            if message is not None and message.key is not None and message.time is not None:
                 if message.key in seen:
                     self.source.by_design["copies of messages"] += 1
                     continue
-                seen.add(message.key)
+                seen[message.key] = message.time
+                if message.time - oldest > 2 * _COPIES_WITHIN:  # forget old keys, of which a chat may have millions
+                    oldest = message.time - _COPIES_WITHIN
+                    seen = {key: time for key, time in seen.items() if time >= oldest}
             yield message
 
 

@@ -28,7 +28,10 @@ def require(record: Any, key: str, kind: type[_Value]) -> _Value:
 
 def optional(record: Mapping[str, Any], key: str, kind: type[_Value]) -> _Value:
     """Return the value under a key; an empty one if it is missing or null."""
-    return kind() if record.get(key) is None else require(record, key, kind)
+    value = record.get(key)
+    if type(value) is kind:  # as most often, and then faster than `require`
+        return value
+    return kind() if value is None else require(record, key, kind)
 
 
 def require_text(record: Mapping[str, Any], key: str) -> str:

@@ -1,6 +1,6 @@
 """Logs of single messages in any order: grouping them by conversation, sorting them, and building dialogues."""
 
-import json
+import pickle
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -11,9 +11,11 @@ from typing import Any, NamedTuple, Self, TypeVar
 from turnwise.corpus.readers.shared.speakers import SpeakerMapper, Speakers
 from turnwise.corpus.source.corpus_source import CorpusSource, Dialogues
 
-_INSERT = "INSERT INTO message VALUES (?, ?, ?)"
+#: The order where all messages have a time, or none has.
+_ORDERED = "SELECT conversation, message FROM message ORDER BY conversation, time, rowid"
 
-#: What `in_time_order` does, for each conversation: `timed` counts the messages with a time up to each one.
+#: The order where only some messages have a time: what `in_time_order` does, for each conversation. `timed` counts the
+#: messages with a time up to each one. It sorts all messages three times.
 _IN_TIME_ORDER = """
     SELECT conversation, message FROM (
         SELECT conversation, message, place,
@@ -26,11 +28,14 @@ _IN_TIME_ORDER = """
     ) ORDER BY conversation, latest, place
 """
 
+#: Memory for the pages of a temporary table, and again for sorting it, in KiB.
+_CACHE = 16_384
+
 _Item = TypeVar("_Item")
 
 
 class Message(NamedTuple):
-    """A message of a log, which JSON can represent as a list."""
+    """A message of a log."""
 
     file: int  # the number of the file among those of the log
     line: int | None
@@ -42,6 +47,15 @@ class Message(NamedTuple):
     #: What identifies the message within its conversation, and the key of the message that it replies to.
     key: str | None = None
     reply_to: str | None = None
+
+    def dump(self) -> bytes:
+        """Return the message as it is written to a temporary table."""
+        return pickle.dumps(tuple(self), pickle.HIGHEST_PROTOCOL)
+
+    @classmethod
+    def load(cls, dumped: bytes) -> Self:
+        """Return the message that `dump` wrote."""
+        return cls._make(pickle.loads(dumped))
 
 
 def in_time_order(items: Iterable[_Item], time: Callable[[_Item], float | None]) -> list[_Item]:
@@ -84,7 +98,7 @@ def _temporary_table(columns: str) -> sqlite3.Connection:
     """Return a database on disk with a table `message`."""
     database = sqlite3.connect("")  # an empty name: a private file that SQLite deletes by itself
     database.execute("PRAGMA temp_store = FILE")
-    database.execute("PRAGMA cache_size = -65536")
+    database.execute(f"PRAGMA cache_size = -{_CACHE}")
     database.execute(f"CREATE TABLE message ({columns})")
     return database
 
@@ -105,7 +119,8 @@ class MessageLog:
         self._mapper = None if has_roles else SpeakerMapper(source, speakers)
         self._rejections = source.counts.rejected_rows
         self._last: tuple[str, float | None] | None = None
-        self._database = _temporary_table("conversation TEXT, time REAL, message TEXT")
+        self._timed: set[bool] = set()  # whether there are messages with a time, and without
+        self._database = _temporary_table("conversation TEXT, time REAL, message BLOB")
 
     def at(self, path: Path, line: int | None) -> Self:
         """Set the place of the messages that are added next."""
@@ -122,7 +137,7 @@ class MessageLog:
         if path not in self.files[-1:]:
             self.files.append(path)
         message = Message(len(self.files) - 1, line, time, speaker, text, **fields)
-        self._database.execute(_INSERT, (conversation, time, json.dumps(message)))
+        self._insert(conversation, time, message.dump())
         self._last = (conversation, time)
 
     def add_text(
@@ -147,8 +162,13 @@ class MessageLog:
 
     def add_hole(self, conversation: str, time: float | None = None) -> None:
         """Add the place of a message that cannot be read, and has been rejected or counted as left out."""
-        self._database.execute(_INSERT, (conversation, time, None))
+        self._insert(conversation, time, None)
         self.forget_rejections()
+
+    def _insert(self, conversation: str, time: float | None, message: bytes | None) -> None:
+        self.source.counts.messages += 1
+        self._timed.add(time is not None)
+        self._database.execute("INSERT INTO message VALUES (?, ?, ?)", (conversation, time, message))
 
     def forget_rejections(self) -> None:
         """Take the rejections so far for none of messages: they leave no holes."""
@@ -158,8 +178,9 @@ class MessageLog:
         """Yield the dialogues, sorted by the names of their conversations."""
         if self._last is not None and self.source.counts.rejected_rows > self._rejections:
             self.add_hole(*self._last)
-        for conversation, group in groupby(self._database.execute(_IN_TIME_ORDER), key=itemgetter(0)):
-            messages = (None if text is None else Message._make(json.loads(text)) for _, text in group)
+        rows = self._database.execute(_IN_TIME_ORDER if len(self._timed) == 2 else _ORDERED)
+        for conversation, group in groupby(rows, key=itemgetter(0)):
+            messages = (None if dumped is None else Message.load(dumped) for _, dumped in group)
             yield from self._build(conversation, messages)
         self._database.close()
 
@@ -180,7 +201,7 @@ class ReplyTrees:
 
     def add(self, message: Message) -> bool:
         """Add a message by its key; return whether the key is new."""
-        row = (message.key, message.reply_to, json.dumps(message))
+        row = (message.key, message.reply_to, message.dump())
         insert = "INSERT OR IGNORE INTO message (id, reply_to, message) VALUES (?, ?, ?)"
         return self._database.execute(insert, row).rowcount > 0
 
@@ -208,14 +229,14 @@ class ReplyTrees:
             """
         )
         for root, group in groupby(rows, key=itemgetter(0)):
-            yield root, [Message._make(json.loads(text)) for _, text in group]
+            yield root, [Message.load(dumped) for _, dumped in group]
 
     def cycles(self) -> Iterator[Message]:
         """Yield the messages that reply, directly or indirectly, to themselves; after `trees`."""
         self._database.execute("CREATE UNIQUE INDEX reached ON tree (number)")
         outside = "SELECT message FROM message WHERE number NOT IN (SELECT number FROM tree) ORDER BY number"
-        for (text,) in self._database.execute(outside):
-            yield Message._make(json.loads(text))
+        for (dumped,) in self._database.execute(outside):
+            yield Message.load(dumped)
 
 
 def reply_chains(messages: Sequence[Message]) -> Iterator[list[Message]]:

@@ -1,6 +1,7 @@
 """Times as chats write them for people: words for halves of the day and for months, in several languages."""
 
 import re
+from functools import lru_cache
 
 from turnwise.corpus.readers.shared.speakers import WORDS
 
@@ -28,12 +29,15 @@ def month_of(word: str) -> int:
     return next((number for number, prefixes in enumerate(_MONTHS, 1) if word.startswith(prefixes)), 0)
 
 
+@lru_cache(maxsize=4096)
 def hour_of(hour: int, *words: str) -> int:
     """Return the hour of the day, given the words before and after it; raise a ValueError if they do not fit."""
     halves = sorted({_HALVES.get(_plain(word), word) for word in words} - {"connecting"})
     if not halves:
         return hour
-    half = " and ".join(halves)
+    if len(halves) > 1:
+        raise ValueError(f"{' and '.join(map(repr, halves))} next to the time contradict each other")
+    half = halves[0]
     if half not in _HALVES.values():
         raise ValueError(f"{half!r} next to the time is not known as a half of the day")
     if hour > 12:
