@@ -179,6 +179,41 @@ def test_authors_are_masked_in_reports(reported: str, masked: str) -> None:
     assert MASKER.mask_report(reported) == masked
 
 
+@pytest.mark.parametrize("regions", [(), ("DE",)])
+@pytest.mark.parametrize(
+    ("identifier", "masked"),
+    [
+        ("+49 171 2514886", "[PHONE]"),
+        ("01712514886", "[PHONE]"),
+        ("0171/2514886", "[PHONE]"),
+        ("491712514886", "[PHONE]"),
+        ("ticket-01712514886", "ticket-[PHONE]"),
+        ("Chat_01712514886.txt", "Chat_[PHONE].txt"),
+        ("chat_+491712514886_de", "chat_[PHONE]_de"),
+        ("Chat with 0171 2514886.txt", "Chat with [PHONE].txt"),
+        ("40291837", "40291837"),
+        ("T-402918374", "T-402918374"),
+        ("1712514886123", "1712514886123"),  # milliseconds since 1970
+        ("20240501123000", "20240501123000"),
+        ("550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b-41d4-a716-446655440000"),
+    ],
+)
+def test_ids_that_are_phone_numbers_are_masked(identifier: str, masked: str, regions: tuple[str, ...]) -> None:
+    assert Masker(Masking(regions=regions)).mask_id(identifier) == masked
+
+
+def test_no_phone_number_is_left_of_ids_and_file_names(tmp_path: Path) -> None:
+    log = tmp_path / "log_01712514886.csv"
+    rows = ["01712514886,user,hello,2024-05-01 10:00", "01712514886,user,what,soon", "01712514887,user,hi,2024-05-01"]
+    log.write_text("\n".join(["conversation,speaker,text,time", *rows]) + "\n")
+    store = import_corpus("table", log, tmp_path / "store", steps=["mask"], time="time")
+    ids = [dialogue.id for dialogue in read_corpus(tmp_path / "store")]
+    assert len(set(ids)) == len(ids) == 2 and all(each.startswith("[PHONE]-") for each in ids)
+    assert store.manifest["rejected"] == 1
+    for file in (tmp_path / "store").rglob("*"):
+        assert not file.is_file() or b"0171251488" not in file.read_bytes(), file.name
+
+
 def test_own_patterns_and_lists() -> None:
     masking = Masking(patterns={"order": r"\b[A-Z]{2}-\d{6}\b"}, lists={"name": ["Anna  Schmidt", "anna", ""]})
     masked = Masker(masking).mask("ANNA SCHMIDT (Anna, not Annabel) ordered AB-123456 with anna@x.example")

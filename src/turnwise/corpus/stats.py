@@ -1,7 +1,5 @@
 """Corpus statistics, counted in one pass over a store's columns, in memory that does not grow with the texts."""
 
-import functools
-import re
 from bisect import insort
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -16,6 +14,7 @@ from turnwise.core.errors import CorpusError
 from turnwise.core.plots import line_chart
 from turnwise.core.progress import Progress, silent
 from turnwise.core.text import normalise_text
+from turnwise.corpus.languages import identify_language
 from turnwise.corpus.readers.responses import read_candidates
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.storage.corpus import Corpus
@@ -32,11 +31,7 @@ MOST_COMMON = 10
 
 #: Languages are detected in pieces of up to this many consecutive turns and characters.
 _PIECE_TURNS, _PIECE_CHARACTERS = 10, 400
-_UNCLEAR = "und"  # what py3langid returns if it is not sure
 _BATCH_PIECES, _MAX_PIECES = 100, 500  # of a batch of a store, and of the whole store
-
-#: What belongs to no language: masks such as [EMAIL], and web addresses.
-_NO_LANGUAGE = re.compile(r"\[[A-Z0-9_]+\]|https?://\S+")
 
 Integers = npt.NDArray[np.int64]
 
@@ -207,19 +202,13 @@ def sample_languages(store: Store) -> Counter[str]:
         texts = batch.column("texts").values
         for start in np.unique(np.linspace(0, max(0, len(texts) - _PIECE_TURNS), _BATCH_PIECES).astype(int)).tolist():
             piece = "\n".join(texts.slice(start, _PIECE_TURNS).to_pylist())
-            language, _ = _language_identifier().classify(_NO_LANGUAGE.sub(" ", piece)[:_PIECE_CHARACTERS])
-            languages[language] += language != _UNCLEAR
+            language = identify_language(piece, _PIECE_CHARACTERS)
+            if language is not None:
+                languages[language] += 1
             pieces += 1
         if pieces >= _MAX_PIECES:
             break
-    return +languages
-
-
-@functools.cache
-def _language_identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=0.5)
+    return languages
 
 
 def compute_response_stats(path: Path) -> dict[str, float]:

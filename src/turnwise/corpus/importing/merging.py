@@ -104,7 +104,7 @@ def _rejections(store: Store) -> Iterator[Rejection]:
 
 def _merged_provenance(store: Mapping[str, Any], newer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the provenance of a merged store: how the newer import was made, and the inputs of both."""
-    names = ("licence", "home", "left_out", "reasons", "lost", "holes", "facts", "steps")
+    names = ("licence", "home", "left_out", "reasons", "lost", "holes", "facts", "steps", "masking")
     inputs = [*store.get("inputs", ()), *newer.get("inputs", ())]
     kept = {name: newer[name] for name in names if name in newer}
     distinct = [each for number, each in enumerate(inputs) if each not in inputs[:number]]
