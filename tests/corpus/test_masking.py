@@ -13,7 +13,7 @@ from turnwise import import_corpus, read_corpus
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.hygiene.masking import Masker, Masking, Match
-from turnwise.corpus.hygiene.personal_data import KINDS
+from turnwise.corpus.hygiene.personal_data import KINDS, STRICT_KINDS
 from turnwise.corpus.hygiene.personal_data.phones import DEFAULT_REGIONS
 from turnwise.corpus.hygiene.steps import make_step
 
@@ -156,6 +156,23 @@ def test_national_numbers_of_a_region_need_no_word_for_them() -> None:
 )
 def test_grouped_numbers_of_a_region_are_masked_after_everyday_words(region: str, text: str, masked: str) -> None:
     assert Masker(Masking(regions=(region,))).mask(text) == masked
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["4029183", "402 918 374", "402-918-374", "AB-1234567", "ORD7738291", "INV-2024-000123", "1Z999AA10123456784"],
+)
+def test_strict_masks_codes_with_seven_digits(code: str) -> None:
+    masker = Masker(Masking(kinds=STRICT_KINDS))
+    assert masker.mask(f"your order {code}, which you placed") == "your order [NUMBER], which you placed"
+    assert Masker().mask(f"your order {code}, which you placed") == f"your order {code}, which you placed"
+
+
+@pytest.mark.parametrize(
+    "text", ["AB-123456", "at 2024-05-01T10:30:00", "on 01.05.2024", "GPT-4 and B12", "1.200.000,50 EUR"]
+)
+def test_strict_leaves_dates_and_shorter_numbers(text: str) -> None:
+    assert Masker(Masking(kinds=STRICT_KINDS)).mask(text) == text
 
 
 def test_strict_masks_groups_of_seven_digits_and_leaves_dates() -> None:

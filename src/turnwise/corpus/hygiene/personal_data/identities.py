@@ -150,10 +150,14 @@ def find_national_ids(text: str) -> Iterator[Span]:
                 yield match.span()
 
 
-_LONG_NUMBER = re.compile(r"(?<![\w@.,/])\+?\(?\d(?:[ \t()./-]{0,3}\d){6,40}(?!\w|[.,]\d)")
-_WHOLE_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d|(?:19|20)\d\d[./-]\d{1,2}[./-]\d{1,2}(?: \d{1,2})?")
+#: A number such as '402 918-374', or a code such as 'AB-1234567'.
+_LONG_NUMBER = re.compile(
+    r"(?<![\w@.,/])\+?\(?\d(?:[ \t()./-]{0,3}\d){6,40}(?!\w|[.,]\d)"
+    r"|(?<![\w@.,/-])(?=(?:[A-Za-z/-]{0,6}\d){7})[A-Za-z\d](?:[/-]?[A-Za-z\d]){6,40}(?!\w|[.,]\d)"
+)
+_WHOLE_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d|(?:19|20)\d\d[./-]\d{1,2}[./-]\d{1,2}(?:[ T]\d{1,2})?")
 
 
 def find_numbers(text: str) -> Iterator[Span]:
-    """Find groups of 7 or more digits that are not dates."""
+    """Find numbers and codes with 7 or more digits that are not dates."""
     return (match.span() for match in _LONG_NUMBER.finditer(text) if not _WHOLE_DATE.fullmatch(match[0]))
