@@ -58,12 +58,19 @@ _RELATION = re.compile(
     rf"(?:[ \t]?,[ \t]?|[ \t]?\(|[ \t]?:[ \t]?|[ \t])(?P<name>{_NAME})"
 )
 _LABELLED = re.compile(
-    rf"(?:{words_pattern('ask_for')}|{words_pattern('name_label')})[ \t]{{0,3}}"
+    rf"(?:{words_pattern('ask_for')}|{words_pattern('name_label')})\.?[ \t]{{0,3}}"
     rf"(?P<mark>[:,]?)\s{{1,3}}(?P<name>{_NAME})"
 )
 _ASK_FOR = re.compile(words_pattern("ask_for"))
-_HERE = re.compile(rf"{_CLAUSE_START}(?P<name>{_NAME})[ \t](?=(?:here (?:again|from)|speaking)\b)")
-_LAST = re.compile(rf"(?:[.!?][ \t]+|[\n\r]+[ \t]*)(?P<name>{_NAME})[ \t]*[.!]?\s*$")
+_HERE = re.compile(rf"{_CLAUSE_START}(?P<name>{_NAME})[ \t](?=(?:here (?:again|from)|speaking)\b|(?P<ends>here[,.!]))")
+_RING = re.compile(rf"(?i:bei)[ \t](?P<name>{_NAME})[ \t](?=klingeln|läuten)")
+_LAST = re.compile(
+    rf"(?:[.!?][ \t]+|[\n\r]+[ \t]*)(?:(?:Ihre?|Eure?|Deine?|Your)[ \t])?(?P<name>{_NAME})[ \t]*[.!]?\s*$"
+)
+#: No name after 'soy' or 'bei': 'de Madrid', 'der Hotline'.
+_PLACE = re.compile(rf"(?:de|der|den|dem|del|du|la|le|el)[ \t]{_PART}")
+#: After a single name: 'this is Omar from flat 3'.
+_FROM = re.compile(r"[ \t](?:from|speaking|aus|van|von)\b")
 _BEFORE_ADDRESS = re.compile(rf"(?<![\w'’-])(?P<name>{_NAME})[ \t]*[,\n\r][ \t]*$")
 
 _FIRST_WORDS = {
@@ -78,6 +85,7 @@ _FIRST_WORDS = {
         (_RELATION, ["relation"]),
         (_LABELLED, ["name_label", "ask_for"]),
         (_HERE, ["here"]),
+        (_RING, ["ring"]),
     )
 }
 
@@ -119,12 +127,19 @@ def _checked(pattern: re.Pattern[str], match: re.Match[str], addresses: Sequence
     next_address = min((first for first, _ in addresses if first > span[0]), default=len(text))
     span = span[0], len(text[: min(span[1], next_address)].rstrip())
     for first, end in _name(text, span, is_team_likely=pattern in (_CLOSING, _WEAK_CLOSING)):
+        if (
+            pattern in (_LABELLED, _WEAK_INTRODUCTION)
+            and _PLACE.fullmatch(text, first, end)
+            and not _ASK_FOR.match(match[0])
+        ):
+            continue
         if pattern is _GREETING:
             is_name = _ends_clause(text, end) or bool(_LETTER.match(match[0]))
         elif pattern is _LABELLED:
             is_name = match["mark"] == ":" or " " in text[first:end] or bool(_ASK_FOR.match(match[0]))
         else:
-            is_name = pattern is not _WEAK_INTRODUCTION or " " in text[first:end]
+            is_weak = pattern is _WEAK_INTRODUCTION or (pattern is _HERE and match["ends"] is not None)
+            is_name = not is_weak or " " in text[first:end] or bool(_FROM.match(text, end))
         if is_name:
             yield first, end
 

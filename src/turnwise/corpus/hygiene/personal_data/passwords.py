@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from turnwise.corpus.hygiene.personal_data.context import (
+    OTHER_NUMBER_WORDS,
     WORD,
     Span,
     compile_words,
@@ -19,7 +20,27 @@ _PASSWORD = re.compile(
     rf"{_PASSWORD_WORDS}[ \t]*(?:(?:\([^)\n]{{0,20}}\)[ \t]*)?([:=]|{_PASSWORD_COPULA})[ \t:=]*)?"
     r"(?:[\"“„«'‘](?P<quoted>[^\"”“»'’\n]{3,40})[\"”“»'’]|(?P<plain>[^\s\"“„«]{3,64}))"
 )
-_NO_SECRET = re.compile(r"https?:|www\.|\[|\d{1,2}[.:/]\d")
+_NO_SECRET = re.compile(r"https?:|www\.|\[|\d{1,2}[.:/]\d|\d{1,2}[-–]\d{1,2}$|\S+@\S+\.\w|\d+(?:st|nd|rd|th|[hx])$")
+#: Letters and digits, with a digit before a letter, or a sign such as '!' or '_'.
+_STRONG = r"(?=\S{6})(?=\S{0,40}\d)(?=\S{0,40}[^\W\d_])(?=\S{0,40}(?:\d[^\W\d_]|\w[!#$%&*+=?@^_~]))[^\s\"“„«()]{3,64}"
+_WORDS_BETWEEN = r"(?P<between>(?:[ \t][^\W\d_][\w'’]{0,20}){1,5}?)"
+_DISTANT = (
+    re.compile(  # 'password for the portal is Tulip_88'
+        rf"(?P<word>{_PASSWORD_WORDS}){_WORDS_BETWEEN}(?:[ \t]*[:=]|[ \t]{_PASSWORD_COPULA}(?!\w))[ \t:=]*"
+        r"(?P<plain>[^\s\"“„«()]{3,64})"
+    ),
+    re.compile(  # 'the password I used (Tulip!88)'
+        rf"(?P<word>{_PASSWORD_WORDS})(?:{_WORDS_BETWEEN})?[ \t]*[,(–-]?[ \t]*(?<=[\s(])(?P<plain>{_STRONG})"
+    ),
+)
+_BEFORE = re.compile(  # 'I type Tulip!88 as my password'
+    rf"(?<!\S)(?P<plain>{_STRONG})[ \t]{words_pattern('as_password')}[ \t](?:{words_pattern('own')}[ \t])?"
+    rf"{_PASSWORD_WORDS}"
+)
+#: Words for a secret that consists of digits.
+_PIN_WORD = re.compile(r"pin|code|cv|tan|otp|zahl|nummer|código|codice", re.IGNORECASE)
+_SECRET_AFTER_COPULA = re.compile(r"(?=\S{6})(?=\S{0,40}\d)(?=\S{0,40}[^\W\d_])\S+|\w+[!#$%&*+=@^_~]\S+")
+_SIGN = re.compile(r"[!$%&*+=#@^_~]")  # which passwords have, and other codes do not
 _NO_PASSWORD = load_pattern("no_password")
 _CREDENTIALS = re.compile(
     rf"{words_pattern('credentials')}:?\s{{1,3}}[^\s/|,]{{3,80}}[ \t]*[/|,][ \t]*(?P<plain>[^\s:]{{4,64}})(?=[\s.,]|$)"
@@ -42,14 +63,34 @@ def find_passwords(text: str) -> Iterator[Span]:
         value = match["plain"].rstrip(".,;:!?)")
         is_secret = re.search(r"\d|[^\W_][!$%&*+=#@~^_]|[a-z][A-Z]" if match[1] else r"^[^\W_][^,;?]*\d|^\d", value)
         start = match.start("plain")
+        is_cvv = value.isdecimal() and match[0][:2].casefold() == "cv"
         # a word such as 'marmalade' at the end of a clause
         after = text[start + len(value) : start + len(value) + 12]
         is_word = match[1] and len(value) > 3 and re.match(r"\s*(?:[.,;!?)\n]|$|(?:and|und|et|y|e|en)\b)", after)
-        is_separate = match[1] or (len(value) > 3 and text[start - 1].isspace())
+        is_separate = match[1] or (text[start - 1].isspace() and (len(value) > 3 or is_cvv))
         is_plausible = is_secret or (is_word and not _NO_PASSWORD.match(value))
         if len(value) > 2 and is_separate and is_plausible and not _NO_SECRET.match(value):
             yield start, start + len(value)
+    yield from _find_distant(text)
     for match in _CREDENTIALS.finditer(text):
         value = match["plain"].rstrip(".,")
-        if re.search(r"\d|\W|_", value):
+        if re.search(r"\d|\W|_", value) and not _NO_SECRET.match(value):
             yield match.start("plain"), match.start("plain") + len(value)
+
+
+def _find_distant(text: str) -> Iterator[Span]:
+    """Find secrets some words after a word for them, or before it, that look like secrets."""
+    for pattern in _DISTANT:
+        position = 0
+        while match := pattern.search(text, position):
+            position = match.end("word")
+            value = match["plain"].rstrip(".,;:?)")
+            is_pin = 3 <= len(value) <= 8 and value.isdecimal() and _PIN_WORD.search(match["word"])
+            is_labelled = OTHER_NUMBER_WORDS.search(match["between"] or "") and not _SIGN.search(value)
+            if is_labelled or _NO_SECRET.match(value):
+                continue
+            if is_pin or _SECRET_AFTER_COPULA.fullmatch(value):
+                yield match.start("plain"), match.start("plain") + len(value)
+    for match in _BEFORE.finditer(text):
+        if not _NO_SECRET.match(match["plain"]):
+            yield match.span("plain")

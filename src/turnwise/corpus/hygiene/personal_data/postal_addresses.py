@@ -14,7 +14,7 @@ from turnwise.corpus.hygiene.personal_data.context import (
 )
 
 _GAP = r"[ \t]*[,;]?[ \t]*[\r\n]{0,2}[ \t]*"
-_HOUSE = r"\d{1,5}(?:[ \t]?[A-Za-z](?!\w))?(?:[ \t]?[-/][ \t]?\d{1,4}[a-zA-Z]?(?!\w))?"
+_HOUSE = r"[1-9]\d{0,4}(?:[ \t]?[A-Za-z](?!\w))?(?:[ \t]?[-/][ \t]?\d{1,4}[a-zA-Z]?(?!\w))?"
 _TOWN = rf"(?:(?:La|Le|Los|Las|El|Den|De|Bad|Sankt|St\.?)[ \t])?{CAPITALISED}(?:[ \t]{CAPITALISED}){{0,2}}"
 _AREA = rf"(?:{'|'.join(load_words('uk_area'))})"
 _ZIP = r"(?:[A-Z]{1,2}-)?\d{4,5}(?:[ \t]?[A-Z]{2}(?!\w))?|\d{2}-\d{3}|\d{4}-\d{3}|\d{3}[ \t]\d{2}"
