@@ -14,8 +14,9 @@ from turnwise.corpus.hygiene.personal_data.context import (
 )
 
 _GAP = r"[ \t]*[,;]?[ \t]*[\r\n]{0,2}[ \t]*"
-_HOUSE = r"[1-9]\d{0,4}(?:[ \t]?[A-Za-z](?!\w))?(?:[ \t]?[-/][ \t]?\d{1,4}[a-zA-Z]?(?!\w))?"
-_TOWN = rf"(?:(?:La|Le|Los|Las|El|Den|De|Bad|Sankt|St\.?)[ \t])?{CAPITALISED}(?:[ \t]{CAPITALISED}){{0,2}}"
+_HOUSE = r"[1-9]\d{0,4}(?:[ \t]?[A-Za-z](?!\w))?(?:[ \t]?[-/][ \t]?(?:\d{1,4}[a-zA-Z]?|[A-Za-z])(?!\w)){0,2}"
+_ARTICLE = r"(?:La|Le|Los|Las|El|Den|De|Bad|Sankt|St\.?)[ \t]"
+_TOWN = rf"(?:{_ARTICLE})?{CAPITALISED}(?:[ \t]{CAPITALISED}){{0,2}}"
 _AREA = rf"(?:{'|'.join(load_words('uk_area'))})"
 _ZIP = r"(?:[A-Z]{1,2}-)?\d{4,5}(?:[ \t]?[A-Z]{2}(?!\w))?|\d{2}-\d{3}|\d{4}-\d{3}|\d{3}[ \t]\d{2}"
 _UK = rf"{_AREA}\d[A-Z\d]?[ \t]?\d(?:[ABD-HJLNP-UW-Z]{{2}}|XX)(?!\w)"
@@ -28,8 +29,9 @@ _UNIT = (
 )
 _TAIL = (
     rf"(?:{_GAP}{_UNIT}){{0,3}}"
-    rf"(?:{_GAP}(?:(?:in|à|en|a|te)[ \t])?"
-    rf"(?:(?:{_ZIP})[ \t]{_TOWN}|(?:{_TOWN}{_GAP}){{0,2}}(?:{_UK}|{_US}|{_CANADA})))?"
+    rf"(?:{_GAP}(?:(?:in|à|en|a|te)[ \t])?"  # or only a town, after a comma
+    rf"(?:(?:{_ZIP})[ \t]{_TOWN}(?:[ \t]\([A-Z]{{2}}\))?|(?:{_TOWN}{_GAP}){{0,2}}(?:{_UK}|{_US}|{_CANADA}))"
+    rf"|,[ \t](?P<town>{_TOWN})(?=[ \t]*(?:[.,;:!?)\n\r]|$)))?"
 )
 
 
@@ -37,7 +39,7 @@ def _any_of(name: str) -> str:
     return rf"(?i:{'|'.join(map(re.escape, load_words(name)))})"
 
 
-_STREET_WORD = rf"(?:{CAPITALISED}|\d{{1,3}}(?:st|nd|rd|th)|[NSEW]\.?)"
+_STREET_WORD = rf"(?:{CAPITALISED}(?:['’]s)?|\d{{1,3}}(?:st|nd|rd|th)|[NSEW]\.?)"
 _BUILDING = (
     rf"(?:{_UNIT_WORDS}\.?[ \t]?\w{{1,4}},?[ \t](?:{CAPITALISED}[ \t]House,?[ \t])?)?"
     rf"(?:{CAPITALISED}(?:[ \t]{CAPITALISED}){{1,2}},[ \t])?"
@@ -49,6 +51,22 @@ _ENGLISH_STREET = (  # 14 Larkspur Crescent
 _GERMANIC_STREET = (  # Große Gasse 21, Lindenallee 47, Karl-Marx-Allee 91
     rf"(?<!\w)(?:(?:{words_pattern('street_preposition')}[ \t])?[{UPPER}][^\W\d_]*"
     rf"|[{UPPER}][^\W\d_]+(?:-[{UPPER}][^\W\d_]+){{0,3}}[ \t-]){_any_of('street_suffix')}[ \t]{_HOUSE}(?![\w%€$])"
+)
+_DUTCH = r"(?:van|de|der|den|het|ten|ter|'t)"
+_DUTCH_STREET = (  # Laan van de Vrede 3, Burgemeester de Wittelaan 12
+    rf"(?<!\w)(?:(?:Laan|Plein|Kade|Weg)(?:[ \t]{_DUTCH}){{1,2}}[ \t]{CAPITALISED}(?:[ \t]{CAPITALISED})?"
+    rf"|{CAPITALISED}(?:[ \t]{_DUTCH}){{1,2}}[ \t][{UPPER}][^\W\d_]*{_any_of('street_suffix')})[ \t]{_HOUSE}(?![\w%€$])"
+)
+_NAMED_PLACE = (  # Résidence Les Pins, 13008 Marseille; The Old Barn, Church Lane, Ashby LE65 1AB
+    rf"(?<!\w)(?:{words_pattern('named_place')}(?:[ \t](?:{CAPITALISED}|de|du|des|la|le|les|del|di)){{1,5}}"
+    rf"(?:{_GAP}{_UNIT}){{0,2}}(?={_GAP}(?:{_ZIP})[ \t])"
+    rf"|(?:{CAPITALISED}(?:[ \t]{CAPITALISED}){{0,2}},[ \t\r\n]{{1,2}}){{2,4}}(?=(?:{CAPITALISED}[ \t])?(?:{_UK})))"
+)
+#: The same in lower case, with a postcode: 14 larkspur crescent, bristol bs6 5tr; lindenallee 5, 8001 zürich.
+_LOWER_CASE = (
+    rf"(?<![\w.,/-])(?i:\d{{1,4}}[a-z]?,?[ \t](?:[a-z'’]+[ \t]){{1,3}}{_any_of('street_end')}"
+    rf"(?:,?[ \t][a-z]+){{0,3}},?[ \t](?:{_UK})"
+    rf"|[^\W\d_]{{2,}}[ \t-]?{_any_of('street_suffix')}[ \t]\d{{1,4}}[a-z]?,?[ \t]\d{{4,5}}[ \t][^\W\d_]{{3,}})"
 )
 _BEFORE_POSTCODE = (  # Oberer Graben 5, Am Mühlbach 3a
     rf"(?<!\w)(?:[{UPPER}][^\W\d_]*{_any_of('street_suffix_weak')}"
@@ -68,17 +86,31 @@ _BOX = (
     r"(?<!\w)(?i:p\.?[ \t]?o\.?[ \t]?box|postfach|postbus|apartado(?: de correos)?|casella postale|boîte postale|bp)"
     r"[ \t]\d[\d ]{1,7}(?<=\d)"
 )
-_STREETS = (_ENGLISH_STREET, _GERMANIC_STREET, _BEFORE_POSTCODE, _FRENCH_STREET, _ROMANCE_STREET, _BOX)
-_ADDRESS = re.compile(rf"(?:{'|'.join(_STREETS)}){_TAIL}")
+_STREETS = (
+    _ENGLISH_STREET,
+    _DUTCH_STREET,
+    _GERMANIC_STREET,
+    _BEFORE_POSTCODE,
+    _FRENCH_STREET,
+    _ROMANCE_STREET,
+    _BOX,
+    _NAMED_PLACE,
+)
+_ADDRESS = re.compile(rf"(?:{'|'.join(_STREETS)}){_TAIL}|{_LOWER_CASE}")
 _POSTCODE = re.compile(rf"(?<![\w-])(?:{_UK})")
 _POSTCODE_WORDS = load_pattern("postcode")
-_NO_STREET = load_pattern("no_street")
+_NO_STREET, _NO_TOWN = load_pattern("no_street"), load_pattern("no_name")
 
 
 @lru_cache(maxsize=1)  # names need them as well
 def find_postal_addresses(text: str) -> tuple[Span, ...]:
     """Find postal addresses: a street and a number, with the town, and British postcodes."""
-    spans = [match.span() for match in _ADDRESS.finditer(text) if not _NO_STREET.search(match[0])]
+    spans = []
+    for match in _ADDRESS.finditer(text):
+        if not _NO_STREET.search(match[0]):
+            town = re.sub(f"^{_ARTICLE}", "", match["town"] or "")
+            is_town = not _NO_TOWN.match(town)  # but '14 Mill Lane, Thanks'
+            spans.append((match.start(), match.end() if is_town else match.start("town") - 2))
     for match in _POSTCODE.finditer(text):
         if match[0][-4].isspace() or is_near(_POSTCODE_WORDS, text, *match.span()):
             spans.append(match.span())
