@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from turnwise.corpus.hygiene.personal_data.context import (
     CAPITALISED,
     UPPER,
-    WORD,
     Span,
-    first_words,
     load_pattern,
+    load_phrases,
     load_words,
+    may_contain,
+    words_of,
     words_pattern,
 )
 from turnwise.corpus.hygiene.personal_data.postal_addresses import find_postal_addresses
@@ -73,8 +74,8 @@ _PLACE = re.compile(rf"(?:de|der|den|dem|del|du|la|le|el)[ \t]{_PART}")
 _FROM = re.compile(r"[ \t](?:from|speaking|aus|van|von)\b")
 _BEFORE_ADDRESS = re.compile(rf"(?<![\w'’-])(?P<name>{_NAME})[ \t]*[,\n\r][ \t]*$")
 
-_FIRST_WORDS = {
-    pattern: first_words(*names)
+_PHRASES = {
+    pattern: load_phrases(*names)
     for pattern, names in (
         (_TITLED, ["title"]),
         (_GREETING, ["greeting"]),
@@ -92,10 +93,10 @@ _FIRST_WORDS = {
 
 def find_names(text: str) -> Iterator[Span]:
     """Find names after titles, greetings and introductions, in signatures and before addresses."""
-    words = set(WORD.findall(text.casefold()))
+    words = words_of(text)
     addresses = find_postal_addresses(text) if any(map(str.isdigit, text)) else ()
-    for pattern, opening in _FIRST_WORDS.items():
-        if not words.isdisjoint(opening):
+    for pattern, phrases in _PHRASES.items():
+        if may_contain(words, phrases):
             for match in pattern.finditer(text):
                 yield from _checked(pattern, match, addresses)
     if (last := _LAST.search(text, max(0, len(text) - 80))) and (

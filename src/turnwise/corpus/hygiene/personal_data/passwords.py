@@ -5,12 +5,13 @@ from collections.abc import Iterator
 
 from turnwise.corpus.hygiene.personal_data.context import (
     OTHER_NUMBER_WORDS,
-    WORD,
     Span,
     compile_words,
-    first_words,
     load_pattern,
+    load_phrases,
     load_words,
+    may_contain,
+    words_of,
     words_pattern,
 )
 
@@ -47,12 +48,12 @@ _CREDENTIALS = re.compile(
 )
 
 
-_PASSWORD_FIRST_WORDS = first_words("password", "credentials")
+_PHRASES = load_phrases("password", "credentials")
 
 
 def find_passwords(text: str) -> Iterator[Span]:
     """Find passwords and PINs next to a word for them."""
-    if _PASSWORD_FIRST_WORDS.isdisjoint(WORD.findall(text.casefold())):
+    if not may_contain(words_of(text), _PHRASES):
         return
     position = 0
     while match := _PASSWORD.search(text, position):
