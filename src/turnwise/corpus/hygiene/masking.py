@@ -13,7 +13,7 @@ from turnwise.core.imports import import_object
 from turnwise.corpus.hygiene.personal_data import FINDERS, KINDS, STRICT_KINDS, TRIGGER
 from turnwise.corpus.hygiene.personal_data.context import Finder, replace_lookalikes
 from turnwise.corpus.hygiene.personal_data.identities import find_numbers
-from turnwise.corpus.hygiene.personal_data.names import find_names
+from turnwise.corpus.hygiene.personal_data.names import find_names, is_name
 
 Pseudonyms = defaultdict[str, dict[str, int]]  # the numbers of the texts of each kind that were masked in a dialogue
 
@@ -197,8 +197,27 @@ def read_list(path: Path) -> list[str]:
         raise CorpusError(f"{path} cannot be read as a list of texts in UTF-8: {error}") from None
 
 
+_SPACY = "spacy:"
+_PERSON_LABELS = frozenset({"PER", "PERSON", "PRS", "PS", "persName"})  # of spaCy's models in their languages
+
+
+def _load_spacy(model: str) -> EntityRecogniser:
+    from turnwise.corpus.slots.detectors import SpacyDetector
+
+    detector = SpacyDetector(model)
+
+    def find_persons(text: str) -> Iterator[tuple[int, int, str]]:
+        for slot in detector.find(text):
+            if slot.name in _PERSON_LABELS and is_name(slot.value):
+                yield slot.start, slot.end, "name"
+
+    return find_persons
+
+
 def load_recogniser(name: str) -> EntityRecogniser:
-    """Import a named-entity recogniser, given as module:function."""
+    """Load a named-entity recogniser, given as spacy:MODEL or module:function; the former finds names of persons."""
+    if name.startswith(_SPACY):
+        return _load_spacy(name.removeprefix(_SPACY))
     try:
         recogniser: EntityRecogniser = import_object(name)
     except ImportError as error:

@@ -110,6 +110,12 @@ def find_names(text: str) -> Iterator[Span]:
             yield from _name(text, (first + before.start("name"), first + before.end("name")))
 
 
+def is_name(text: str) -> bool:
+    """Return whether a text that a model takes for a name begins with a capital, and with no other frequent word."""
+    first = text.split(maxsplit=1)[0]
+    return first[0].isupper() and not _NO_NAME.fullmatch(first.rstrip(".,!"))
+
+
 def _checked(pattern: re.Pattern[str], match: re.Match[str], addresses: Sequence[Span]) -> Iterator[Span]:
     """Yield the name of a match, if the words around it are those of a name."""
     text, start = match.string, match.start()
