@@ -39,8 +39,35 @@ _BEFORE = re.compile(  # 'I type Tulip!88 as my password'
     rf"{_PASSWORD_WORDS}"
 )
 #: Words for a secret that consists of digits.
-_PIN_WORD = re.compile(r"pin|code|cv|tan|otp|zahl|nummer|código|codice", re.IGNORECASE)
+_PIN_WORD = re.compile(r"pin|code|cv|tan|otp|zahl|nummer|código|codice|clave", re.IGNORECASE)
 _SECRET_AFTER_COPULA = re.compile(r"(?=\S{6})(?=\S{0,40}\d)(?=\S{0,40}[^\W\d_])\S+|\w+[!#$%&*+=@^_~]\S+")
+_CODE = re.compile(
+    rf"(?<![?&/=._-]){words_pattern('code')}(?:[ \t][^\W\d_][\w'’]{{0,20}}){{0,6}}?"
+    rf"(?:[ \t]*[:=,]|[ \t]{_PASSWORD_COPULA}(?!\w))[ \t]*(?=\S{{0,12}}\d)#?"
+    r"(?P<plain>\w(?:\w|-(?=\w)){2,11}(?:[ ]\d{3}(?!\d))?)(?![\w%€$£/-]|[.,]\d)"
+)
+_PUBLIC_CODE = compile_words(
+    {f"{word}*" for word in load_words("public_code")}
+    | set(load_words("other_number")) - {*load_words("code"), *load_words("password")}
+)
+#: Words of somebody who talks about a password.
+_PASSWORD_MENTION = re.compile(rf"{_PASSWORD_WORDS}|{words_pattern('no_access')}")
+_LIKE_PASSWORD = re.compile(  # 'BlueDoor_Left', 'Cardinal$88', 'wisteria52', 'LongPassPhrase!'
+    r"(?<![\w@#./-])(?:(?=\S{6})(?=\S{0,40}[\dA-Z])[^\W\d_]\w*(?:[!$&%*_=](?=[!$&%*_=.-]*\w)[\w!$&%*_=.-]+|\.\d{4})"
+    r"|(?=\S{7})[^\W\d_]{5,20}\d{2,4}[!?]?|[^\W\d_]{7,20}\d[!?]?|(?:[A-Z][a-z]+){2,}!|(?:[A-Z][a-z]+){4,})(?![\w@/.-]|\.\w)"
+)
+_FILE_NAME = re.compile(r".*\.[a-z]{2,4}")
+#: 'PIN was 0000, make it 8392'
+_PIN = re.compile(
+    rf"{words_pattern('pin')}(?P<between>[^.\n\d]{{0,60}}?)(?<![\w.,:/+-])"
+    r"(?P<plain>\d{4,8})(?![\w/-]|[.,:]\d| ?[%€$£])"
+)
+#: What may follow a secret: 'Tulip88 or Tulip99'.
+_ALTERNATIVE = re.compile(
+    rf"[!?.]?(?:,[ \t]|,?[ \t]{words_pattern('alternative')}[ \t])"
+    r"(?:[^\W\d_]{2,10}[ \t])?(?P<plain>(?=\S{0,40}\d)[^\s,;\"“”()]{4,40})"
+)
+_SOFTWARE = compile_words(f"{word}*" for word in load_words("software"))
 _SIGN = re.compile(r"[!$%&*+=#@^_~]")  # which passwords have, and other codes do not
 _NO_PASSWORD = load_pattern("no_password")
 _CREDENTIALS = re.compile(
@@ -48,13 +75,24 @@ _CREDENTIALS = re.compile(
 )
 
 
-_PHRASES = load_phrases("password", "credentials")
+_PHRASES = load_phrases("password", "credentials", "code", "no_access")
 
 
 def find_passwords(text: str) -> Iterator[Span]:
-    """Find passwords and PINs next to a word for them."""
+    """Find passwords and PINs next to a word for them, and further ones after 'or'."""
     if not may_contain(words_of(text), _PHRASES):
         return
+    for start, end in _find_first(text):
+        yield start, end
+        while (match := _ALTERNATIVE.match(text, end)) is not None:
+            value = match["plain"].rstrip(".,;:?!")
+            if value.isdecimal() != text[start:end].isdecimal() or _NO_SECRET.match(value):
+                break
+            start, end = match.start("plain"), match.start("plain") + len(value)
+            yield start, end
+
+
+def _find_first(text: str) -> Iterator[Span]:
     position = 0
     while match := _PASSWORD.search(text, position):
         position = match.start("plain") if match["plain"] else match.end()
@@ -73,9 +111,26 @@ def find_passwords(text: str) -> Iterator[Span]:
         if len(value) > 2 and is_separate and is_plausible and not _NO_SECRET.match(value):
             yield start, start + len(value)
     yield from _find_distant(text)
+    yield from _find_codes(text)
+    if _PASSWORD_MENTION.search(text):
+        for match in _LIKE_PASSWORD.finditer(text):
+            value = match[0].rstrip('.,;:?!)"”»')
+            if not any(pattern.match(value) for pattern in (_NO_SECRET, _SOFTWARE, _FILE_NAME)):
+                yield match.start(), match.start() + len(value)
     for match in _CREDENTIALS.finditer(text):
         value = match["plain"].rstrip(".,")
         if re.search(r"\d|\W|_", value) and not _NO_SECRET.match(value):
+            yield match.start("plain"), match.start("plain") + len(value)
+
+
+def _find_codes(text: str) -> Iterator[Span]:
+    """Find codes of doors, of text messages and the like, but not those of errors and discounts."""
+    for match in _PIN.finditer(text):
+        if not OTHER_NUMBER_WORDS.search(match["between"]):
+            yield match.span("plain")
+    for match in _CODE.finditer(text):
+        value = match["plain"].rstrip(".,;:?!)")
+        if not _PUBLIC_CODE.search(text[max(0, match.start() - 15) : match.start("plain")]):
             yield match.start("plain"), match.start("plain") + len(value)
 
 
