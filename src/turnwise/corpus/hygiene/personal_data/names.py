@@ -110,6 +110,7 @@ _BEFORE_CONTACT = re.compile(
     rf"{_CLAUSE_START}(?P<name>{_NAME})(?:[ \t]*[,.;|<(/–-]{{0,2}}\s{{0,2}}"
     rf"(?=[\w.+-]{{1,64}}@|{words_pattern('after_name')})|[ \t]*[,\n\r][ \t]*(?=[+(]?\d(?:[ ./()-]{{0,2}}\d){{7}}))"
 )
+_CONTACT_PHRASES, _DIGIT, _PHONE_DIGITS = load_phrases("after_name"), re.compile(r"\d"), 8
 #: A line with nothing but a name.
 _LINE = re.compile(rf"(?:\n|[.:!?,])[ \t]*\n[ \t]*(?P<name>{_NAME})[ \t]*(?=\n)")
 _SIGNATURE = 400  # characters at the end of a text in which such a line is a signature
@@ -161,7 +162,7 @@ def find_names(text: str) -> Iterator[Span]:
     last = _LAST.search(text, max(0, len(text) - 80))
     if last and (len(text) > 40 or _GREETING.match(text)) and not _FAREWELL.match(last["name"]):
         yield from _name(text, last.span("name"), is_team_likely=True)
-    if "@" in text or any(map(str.isdigit, text)):
+    if "@" in text or may_contain(words, _CONTACT_PHRASES) or len(_DIGIT.findall(text)) >= _PHONE_DIGITS:
         for match in _BEFORE_CONTACT.finditer(text):
             yield from (span for span in _name(text, match.span("name")) if " " in text[slice(*span)])
     for match in _LINE.finditer(text, max(0, len(text) - _SIGNATURE)):
