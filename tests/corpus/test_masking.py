@@ -78,14 +78,17 @@ REGIONS = {"en": ("GB", "US", "DE"), "de": ("DE",), "fr": ("FR",), "es": ("ES",)
 TITLES = set(re.findall(r"\w+", "mr mrs ms dr prof professor herr frau mme m and et don dhr señor"))
 
 
-def count_in_mails(split: str, one_line: bool) -> tuple[Counter[str], Counter[str], Counter[str], Counter[str]]:
+def count_in_mails(
+    split: str, one_line: bool, file: str = "support_mails.jsonl", kinds: tuple[str, ...] = MEASURED
+) -> tuple[Counter[str], Counter[str], Counter[str], Counter[str]]:
     """Count marked spans that are masked completely, and not, and masks that touch a marked span, and not."""
     found, missed, right, wrong = (Counter[str]() for _ in range(4))
-    for line in (DATA / "support_mails.jsonl").read_text(encoding="utf-8").splitlines():
+    for line in (DATA / file).read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         if row["split"] == split:
             text = row["text"].replace("\n", " ") if one_line else row["text"]
-            matches = Masker(Masking(kinds=MEASURED, regions=REGIONS[row["language"]])).find(text)
+            regions = [row["region"]] if "region" in row else REGIONS[row["language"]]
+            matches = Masker(Masking(kinds=kinds, regions=regions)).find(text)
             masked = {place for match in matches for place in range(match.start, match.end)}
             marked = {place for start, end, _ in row["spans"] for place in range(start, end)}
             for start, end, kind in row["spans"]:
@@ -108,6 +111,21 @@ def test_support_mails(split: str, one_line: bool) -> None:
             assert found[kind] >= minimum * (found[kind] + missed[kind]), (kind, found, missed)
     for kind in right | wrong:
         assert right[kind] >= 0.95 * (right[kind] + wrong[kind]), (kind, right, wrong)
+
+
+#: Minimum recall on the mails of another author, which are harder: many names are in the middle of sentences.
+MINIMUM_2 = {"name": 0.76, "address": 0.8, "password": 0.66, "date_of_birth": 0.95, "number": 0.92}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_support_mails_of_another_author(strict: bool) -> None:
+    kinds = (*MEASURED, "number") if strict else MEASURED
+    found, missed, right, wrong = count_in_mails("test", False, "support_mails_2.jsonl", kinds)
+    for kind in (found | missed).keys() - ({"number"} if not strict else set()):
+        assert found[kind] >= MINIMUM_2.get(kind, 0.98) * (found[kind] + missed[kind]), (kind, found, missed)
+    for kind in right | wrong:
+        minimum = 0.93 if kind == "number" else 0.97
+        assert right[kind] >= minimum * (right[kind] + wrong[kind]), (kind, right, wrong)
 
 
 SPELLINGS = yaml.safe_load((DATA / "spellings.yaml").read_text(encoding="utf-8"))
