@@ -68,6 +68,29 @@ def test_preview_is_masked(tmp_path: Path):
     assert "[EMAIL]" in result.stderr
 
 
+def test_the_report_says_what_was_masked_and_what_is_not_covered(tmp_path: Path):
+    path = tmp_path / "chat.csv"
+    lines = [f"{number},user,meine Nummer ist 0171 251488{number} und ich warte auf Antwort" for number in range(9)]
+    path.write_text("\n".join(["conversation,speaker,text", *lines, "9,user,bye\n"]), encoding="utf-8")
+    command = ("table", path, "--out", tmp_path / "store", "--step")
+    result = run(*command, "mask")
+    assert "guessed from the log" in result.stderr and "DE (texts in the language 'de')" in result.stderr
+    assert result.stdout.count("meine Nummer ist [PHONE] und ich warte") == 1  # the examples are distinct
+    assert "names within sentences" in result.stdout and "251488" not in result.stdout
+    masking = json.loads(run(*command, "mask=strict", "--region", "DE", "--json").stdout)["masking"]
+    assert masking["masked"] == {"phone": 9} and masking["regions"] == ["DE"]
+    assert masking["examples"] == ["meine Nummer ist [PHONE] und ich warte auf Antwort"]
+    assert masking["not_covered"] == ["names within sentences", "user names", "numbers of fewer than 7 digits"]
+    result = run(*command, "mask=email")
+    assert "guessed" not in result.stderr and "the kinds secret_url, url" in result.stdout
+    assert json.loads(run(*command, "merge-speakers", "--json").stdout)["masking"] is None
+
+
+def test_malformed_masking_options_are_refused(log: Path, tmp_path: Path):
+    result = run("table", log, "--out", tmp_path / "s", *COLUMNS, "--mask-list", "customers.txt", exit_code=1)
+    assert "--mask-list: expected NAME=FILE, got 'customers.txt'" in str(result.exception)
+
+
 def test_own_settings_go_before_recognised_ones(log: Path, tmp_path: Path):
     run("auto", log, "--out", tmp_path / "store", "--yes", "--set", "text=who", "--set", "time=")
     assert texts(tmp_path / "store")["T1"] == [("user", "end-user"), ("system", "agent")]

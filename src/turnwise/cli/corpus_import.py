@@ -2,7 +2,8 @@
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +13,18 @@ from typer import Argument, Option
 
 import turnwise
 from turnwise.cli.languages import warn_of_language
-from turnwise.cli.options import AsJson, ReaderOptions, StoreOut, model_or_default, parse_key_values
+from turnwise.cli.options import (
+    AsJson,
+    MaskEntities,
+    MaskLists,
+    MaskPatterns,
+    Pseudonyms,
+    ReaderOptions,
+    Regions,
+    StoreOut,
+    model_or_default,
+    parse_key_values,
+)
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import temporary_folder
@@ -20,13 +32,15 @@ from turnwise.corpus.hygiene.edits import HolePolicy
 from turnwise.corpus.storage.rejections import NOT_READ
 
 if TYPE_CHECKING:
+    from turnwise.core.dialogue import Dialogue
+    from turnwise.corpus.hygiene.masking import Masking
     from turnwise.corpus.storage.store import Store
 
 #: In place of a reader: the one that fits.
 AUTO = "auto"
 
-#: Messages that are read for a preview of a log that must be sorted.
-PREVIEW_MESSAGES = 20_000
+#: Conversations at the start of a log that are previewed, and that the countries of phone numbers are guessed from.
+SAMPLE = 1_000
 
 #: What the report says of a step without effect.
 NO_CHANGE = "no change"
@@ -64,18 +78,11 @@ def import_command(
     ] = "conversation",
     split_seed: Annotated[int, Option(help="--split: seed of the random division.")] = 0,
     limit: Annotated[int | None, Option(min=1, help="Import at most this many dialogues.")] = None,
-    region: Annotated[
-        list[str] | None, Option(metavar="COUNTRY", help="mask: country of phone numbers, such as DE; repeatable.")
-    ] = None,
-    mask_pattern: Annotated[
-        list[str] | None,
-        Option(metavar="NAME=REGEX", help="mask: a further kind, such as 'order=[A-Z]{2}-[0-9]{6}'; repeatable."),
-    ] = None,
-    mask_list: Annotated[
-        list[str] | None, Option(metavar="NAME=FILE", help="mask: a further kind, a file of texts; repeatable.")
-    ] = None,
-    mask_entities: Annotated[str | None, Option(help="mask: module:function that returns (start, end, label).")] = None,
-    pseudonyms: Annotated[bool, Option("--pseudonyms", help="mask: number what is masked, as in [NAME_2].")] = False,
+    region: Regions = None,
+    mask_pattern: MaskPatterns = None,
+    mask_list: MaskLists = None,
+    mask_entities: MaskEntities = None,
+    pseudonyms: Pseudonyms = False,
     yes: Annotated[bool, Option("--yes", help="auto: import without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -87,27 +94,29 @@ def import_command(
 
     `turnwise corpus import multiwoz data/multiwoz --out store --step merge-speakers --step minimum-turns=4`
     """
-    masking = None
-    if region or mask_pattern or mask_list or mask_entities or pseudonyms:
-        from turnwise.corpus.hygiene.masking import Masking, load_recogniser, read_list
-
-        masking = Masking(
-            regions=region or (),
-            patterns=dict(parse_key_values(mask_pattern)),
-            lists={kind: read_list(Path(file)) for kind, file in parse_key_values(mask_list)},
-            recogniser=load_recogniser(mask_entities) if mask_entities else None,
-            pseudonyms=pseudonyms,
-        )
     recognise = reader == AUTO
-    if recognise:
-        with temporary_folder(out) as folder:
-            reader, options = choose_reader(reader, path, settings, encoding, folder)
-            show_preview(folder, reader, path, step or (), encoding=encoding, masking=masking, **options)
-    else:  # a mistyped name is refused before heavy imports
+    if not recognise:  # a mistyped name is refused before heavy imports
         reader, options = choose_reader(reader, path, settings)
-    from turnwise.corpus.importing.pipeline import SplitPlan
+    from turnwise.corpus.hygiene.masking import Masking
+    from turnwise.corpus.hygiene.steps import MASK, is_mask, masks_phones, plan_steps
+    from turnwise.corpus.importing.pipeline import SplitPlan, read_sample
 
     plan = SplitPlan.parse(split, split_by, split_seed) if split else None
+    steps = step or []
+    mask_options = (region or (), mask_pattern or (), mask_list or (), mask_entities, pseudonyms)
+    if any(mask_options) and not any(map(is_mask, steps)):
+        steps = [MASK, *steps]
+    masking = Masking.from_options(*mask_options) if any(map(is_mask, steps)) else None
+    guess = masks_phones(steps) and not region
+    if recognise or guess:
+        with temporary_folder(out) as folder:
+            if recognise:
+                reader, options = choose_reader(reader, path, settings, encoding, folder)
+            sample = read_sample(reader, path, SAMPLE, encoding=encoding, scratch=folder, **options)
+        if masking is not None and guess:
+            masking = replace(masking, regions=choose_regions(sample, "name others with --region COUNTRY"))
+        if recognise:
+            show_preview(sample, plan_steps(steps), masking)
     if recognise and not yes:
         _confirm_import(reader, path, out, options)
     with progress_bar() as progress:
@@ -115,7 +124,7 @@ def import_command(
             reader,
             path,
             out,
-            steps=step or (),
+            steps=steps,
             strict=strict,
             encoding=encoding,
             masking=masking,
@@ -154,15 +163,26 @@ def choose_reader(
     return detection.reader, {**detection.options, **get_reader(detection.reader).parse_options(pairs)}
 
 
-def show_preview(folder: Path, reader: str, path: Path, steps: Sequence[str], **arguments: Any) -> None:
-    """Print three conversations from the beginning of a log, masked if the steps do so; `folder` is temporary."""
-    from turnwise.corpus.hygiene.steps import is_mask
+def choose_regions(sample: "Sequence[Dialogue]", advice: str) -> tuple[str, ...]:
+    """Return the countries of a log's phone numbers, guessed from a sample, and print them with advice."""
+    from turnwise.corpus.hygiene.personal_data.regions import guess_regions
 
-    masks = list(filter(is_mask, steps))  # other steps may need the whole log
-    out = folder / "preview"
-    for dialogue in turnwise.import_corpus(
-        reader, path, out, steps=masks, limit=3, sample=PREVIEW_MESSAGES, **arguments
-    ):
+    guess = guess_regions(turn.text for dialogue in sample for turn in dialogue.turns)
+    if guess.regions:
+        message(f"Phone numbers are masked as in {guess}. This is guessed from the log: if it is wrong, {advice}.")
+    else:
+        message(f"National phone numbers are masked only next to a word such as 'call': to mask more, {advice}.")
+    return guess.regions
+
+
+def show_preview(sample: "Sequence[Dialogue]", steps: Sequence[str], masking: "Masking | None") -> None:
+    """Print the first three conversations of a log, masked if the steps mask them."""
+    from turnwise.corpus.hygiene.steps import is_mask, make_step
+
+    shown: Iterable[Dialogue] = sample[:3]
+    for step in filter(is_mask, steps):  # other steps may need the whole log
+        shown = make_step(step, masking)(shown)
+    for dialogue in shown:
         message(f"\n{dialogue.id}")
         for turn in dialogue.turns[:6]:
             message(f"{turn.speaker:>10}  {shorten(turn.text, 100, placeholder='…')}")
@@ -208,6 +228,9 @@ def import_facts(manifest: Mapping[str, Any], folder: Path) -> list[tuple[str, s
     for step in manifest["steps"]:
         changes = ", ".join(f"{count:,} {what}" for what, count in step["changes"].items())
         rows.append((f"step {step['step']}", changes or NO_CHANGE))
+    if masking := manifest.get("masking"):
+        rows.append(("not masked", "; ".join(masking["not_covered"])))
+        rows += [("masked turn", example) for example in masking["examples"]]
     unread = manifest["facts"].get(NOT_READ, ())
     reasons = [each for each in manifest["reasons"].items() if not each[0].startswith("file: ") or not unread]
     rows += [("rejected", f"{count:,} × {reason}") for reason, count in reasons[:5]]

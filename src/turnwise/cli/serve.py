@@ -11,13 +11,27 @@ from typer import Argument, Option
 
 from turnwise.cli.corpus_import import (
     NO_CHANGE,
+    SAMPLE,
     choose_reader,
+    choose_regions,
     import_facts,
     show_preview,
     warn_of_losses,
 )
 from turnwise.cli.languages import repeat_command, warn_of_language
-from turnwise.cli.options import NAMES, OptionalModel, OptionalReranker, Port, ReaderOptions, RuntimeName
+from turnwise.cli.options import (
+    NAMES,
+    MaskEntities,
+    MaskLists,
+    MaskPatterns,
+    OptionalModel,
+    OptionalReranker,
+    Port,
+    Pseudonyms,
+    ReaderOptions,
+    Regions,
+    RuntimeName,
+)
 from turnwise.cli.output import facts, message, progress_bar, show
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.files import temporary_folder
@@ -35,6 +49,9 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 #: A project may take this many times the space of its log.
 _SPACE_FACTOR = 3
+
+#: The settings of a project that say how personal data is masked.
+_MASKING = ("regions", "mask_patterns", "mask_lists", "mask_entities", "pseudonyms")
 
 _MAX_GROUPS = 5  # new groups that are named
 
@@ -133,11 +150,12 @@ def start_command(
         list[str] | None,
         Option(metavar="STEP", help="Hygiene step, as for `corpus import`; log by default; repeatable."),
     ] = None,
-    mask: Annotated[bool, Option("--mask", help="Mask personal data.")] = False,
-    region: Annotated[
-        list[str] | None,
-        Option(metavar="COUNTRY", help="Mask personal data, with phone numbers of this country, such as DE."),
-    ] = None,
+    mask: Annotated[bool, Option("--mask", help="Mask personal data, as do the options for it.")] = False,
+    region: Regions = None,
+    mask_pattern: MaskPatterns = None,
+    mask_list: MaskLists = None,
+    mask_entities: MaskEntities = None,
+    pseudonyms: Pseudonyms = False,
     model: Annotated[
         str | None, Option(help=f"Encoder: {TURNWISE_SMALL_INT8} (default; English, fast on a CPU), {NAMES}.")
     ] = None,
@@ -153,11 +171,22 @@ def start_command(
     Example: `turnwise start export.zip --out support --mask --region DE`
     """
     from turnwise.assist.projects import ProjectBuilder, remove_unfinished
+    from turnwise.corpus.hygiene.steps import is_mask
     from turnwise.models.encoder import Encoder
 
-    given: dict[str, Any] = {"reader": reader, "options": settings, "model": model, "regions": region}
-    if step or mask or region:
-        given["steps"] = [*(step or ["log"]), *(["mask"] if mask or region else [])]
+    given: dict[str, Any] = {
+        "reader": reader,
+        "options": settings,
+        "model": model,
+        "regions": region,
+        "mask_patterns": mask_pattern,
+        "mask_lists": [_absolute(each) for each in mask_list or ()],
+        "mask_entities": mask_entities,
+        "pseudonyms": pseudonyms,
+    }
+    mask = mask or any(given[name] for name in _MASKING)
+    if step or mask:
+        given["steps"] = [*(step or ["log"]), *(["mask"] if mask and not any(map(is_mask, step or ())) else [])]
     project = _open_project(log, out, given)
     service = project.holder("serving") if project.folder.is_dir() else None
     if serve and service is None:
@@ -171,9 +200,9 @@ def start_command(
             progress("loading the encoder", 0)
             encoder = Encoder.load(project.model)
         if log is not None:
-            addition = _add_log(project, log)
+            project, addition = _add_log(project, log)
             # now that it has conversations; the model is that of the build in use
-            settled = {name: getattr(project, name) for name in ("reader", "options", "steps", "regions")}
+            settled = {name: getattr(project, name) for name in ("reader", "options", "steps", *_MASKING)}
             project.update(**settled)
             _show_addition(project, addition)
             unread = addition.manifest["facts"].get(NOT_READ, [])
@@ -193,6 +222,12 @@ def start_command(
         run(ServeSettings(project=project.folder, hosts=_LOOPBACK), _LOOPBACK[1], port)
     if unread:
         raise typer.Exit(1)
+
+
+def _absolute(mask_list: str) -> str:
+    """Return NAME=FILE with an absolute path, which newer logs are masked with from any folder."""
+    kind, equals, file = mask_list.partition("=")
+    return f"{kind}{equals}{Path(file).absolute() if file else ''}"
 
 
 def _check_port(port: int) -> None:
@@ -238,7 +273,7 @@ def _open_project(log: Path | None, out: Path | None, given: dict[str, Any]) -> 
         assert log is not None
         folder = Path(f"{log.absolute().name.split('.')[0]}-turnwise") if out is None else out
         return replace(Project(folder, model=TURNWISE_SMALL_INT8), **changes)
-    for key in ("steps", "regions"):
+    for key in ("steps", *_MASKING):
         if latest_store(found) is not None and changes.get(key, getattr(found, key)) != getattr(found, key):
             raise TurnwiseError(
                 f"the conversations in {found.folder} were made with {key}: {getattr(found, key)}, not {changes[key]}:"
@@ -247,17 +282,26 @@ def _open_project(log: Path | None, out: Path | None, given: dict[str, Any]) -> 
     return replace(found, **changes)
 
 
-def _add_log(project: Project, log: Path) -> "LogAddition":
-    from turnwise.assist.projects import add_log, add_store, masking_of
+def _add_log(project: Project, log: Path) -> "tuple[Project, LogAddition]":
+    """Add a log to a project; return the project with the regions that were guessed, if any, and what was added."""
+    from turnwise.assist.projects import add_log, add_store, latest_store, masking_of
+    from turnwise.corpus.hygiene.steps import masks_phones, plan_steps
+    from turnwise.corpus.importing.pipeline import read_sample
     from turnwise.corpus.storage.store import Store, is_store
 
     if is_store(log):
-        return add_store(project, Store(log))
+        return project, add_store(project, Store(log))
+    masking = masking_of(project)
     with temporary_folder(project.folder) as folder:
         reader, options = choose_reader(project.reader, log, project.options, scratch=folder)
-        show_preview(folder, reader, log, project.steps, masking=masking_of(project), **options)
+        sample = read_sample(reader, log, SAMPLE, scratch=folder, **options)
+    if masks_phones(project.steps) and not project.regions and latest_store(project) is None:
+        advice = "make another project: --out NEW --region COUNTRY"
+        project = replace(project, regions=choose_regions(sample, advice))
+        masking = masking_of(project)
+    show_preview(sample, plan_steps(project.steps), masking)
     with progress_bar() as progress:
-        return add_log(project, log, reader, options, progress=progress)
+        return project, add_log(project, log, reader, options, progress=progress)
 
 
 def _show_addition(project: Project, addition: "LogAddition") -> None:

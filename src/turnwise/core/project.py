@@ -36,6 +36,10 @@ class Project:
     options: tuple[str, ...] = ()  # of the reader, as `key=value`
     steps: tuple[str, ...] = ("log",)  # of hygiene
     regions: tuple[str, ...] = ()  # countries of phone numbers to mask
+    mask_patterns: tuple[str, ...] = ()  # further kinds to mask, as `NAME=REGEX`
+    mask_lists: tuple[str, ...] = ()  # further kinds to mask, as `NAME=FILE` with absolute paths
+    mask_entities: str | None = None  # the named-entity recogniser whose entities are masked
+    pseudonyms: bool = False  # whether masks are numbered
     build: int = 0  # the build in use; 0: none yet
     classifier: int = 0  # the intent classifier in use; 0: none yet
 

@@ -23,6 +23,12 @@ _MIN_CONFIDENCE = 0.5
 _NO_LANGUAGE = re.compile(r"\[[A-Z0-9_]+\]|https?://\S+")
 
 
+def identify_language(text: str, characters: int) -> str | None:
+    """Return the language (ISO 639 code) of a text's first characters, or None if it is unclear."""
+    language, _ = _language_identifier().classify(_NO_LANGUAGE.sub(" ", text)[:characters])
+    return None if language == _UNCLEAR else language
+
+
 def sample_languages(*sources: "Store | Path | Sequence[str]") -> Counter[str]:
     """Count the languages (ISO 639 codes) of pieces of stores (or their folders) and texts; unclear ones do not count.
 
@@ -35,13 +41,14 @@ def sample_languages(*sources: "Store | Path | Sequence[str]") -> Counter[str]:
         for texts in _batches(source):
             starts = np.linspace(0, max(0, len(texts) - _PIECE_TEXTS), _BATCH_PIECES).astype(int)
             for start in np.unique(starts).tolist():
-                piece = _NO_LANGUAGE.sub(" ", "\n".join(map(str, texts[start : start + _PIECE_TEXTS])))
-                language, _ = _language_identifier().classify(piece[:_PIECE_CHARACTERS])
-                languages[language] += language != _UNCLEAR
+                piece = "\n".join(map(str, texts[start : start + _PIECE_TEXTS]))
+                language = identify_language(piece, _PIECE_CHARACTERS)
+                if language is not None:
+                    languages[language] += 1
                 pieces += 1
             if pieces >= _MAX_PIECES:
                 break
-    return +languages
+    return languages
 
 
 def _batches(source: "Store | Path | Sequence[str]") -> Iterator[Any]:

@@ -164,7 +164,7 @@ class Suggestion:
     """A suggested answer."""
 
     text: str
-    """The answer; if it comes from a conversation, its names, numbers, addresses and passwords are masked."""
+    """The answer; in one from a conversation, names, numbers, addresses, dates of birth and passwords are masked."""
     score: float
     """The re-ranker's probability, or else the similarity; lower for frequent answers."""
     similarity: float
@@ -365,7 +365,7 @@ class Responder:
 @cache
 def _masker() -> Masker:
     """Return the masker of other customers' data, with the kinds that need no further package."""
-    return Masker(Masking(kinds=("secret_url", "email", "password", "address", "name", "number")))
+    return Masker(Masking(kinds=("secret_url", "email", "password", "date_of_birth", "address", "name", "number")))
 
 
 def _offered_text(hit: SearchHit) -> str:

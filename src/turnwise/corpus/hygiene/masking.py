@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from turnwise.core.imports import import_object
 from turnwise.corpus.hygiene.personal_data import FINDERS, KINDS, STRICT_KINDS, TRIGGER
 from turnwise.corpus.hygiene.personal_data.context import Finder, replace_lookalikes
 from turnwise.corpus.hygiene.personal_data.identities import find_numbers
-from turnwise.corpus.hygiene.personal_data.names import find_names
+from turnwise.corpus.hygiene.personal_data.names import find_names, is_name
 
 Pseudonyms = defaultdict[str, dict[str, int]]  # the numbers of the texts of each kind that were masked in a dialogue
 
@@ -27,6 +28,10 @@ _AUTHOR = re.compile(
     r"|(?:^|(?<=[\d\])>–-] )|(?<=[ap]m - ))(?-i:[^\W\d_a-z])[^\n:'\"<>{}\[\]]{0,60}(?=: )",
     re.IGNORECASE,
 )
+
+
+#: What separates words in ids and names of files.
+_ID_SEPARATOR = re.compile(r"_|(?<=[A-Za-z])[-#](?=[+(]?\d)")
 
 
 class Match(NamedTuple):
@@ -48,6 +53,27 @@ class Masking:
     recogniser: EntityRecogniser | None = None  # its labels become kinds
     pseudonyms: bool = False  # number what is masked within a dialogue: `[NAME_1]`, the same for the same text
 
+    @classmethod
+    def from_options(
+        cls,
+        regions: Sequence[str] = (),
+        patterns: Sequence[str] = (),
+        lists: Sequence[str] = (),
+        entities: str | None = None,
+        pseudonyms: bool = False,
+    ) -> "Masking":
+        """Return what options of the command line say: patterns as NAME=REGEX, lists as NAME=FILE."""
+        return cls(
+            regions=tuple(regions),
+            patterns=dict(_named(pattern, "--mask-pattern", "NAME=REGEX") for pattern in patterns),
+            lists={
+                kind: read_list(Path(file))
+                for kind, file in (_named(entry, "--mask-list", "NAME=FILE") for entry in lists)
+            },
+            recogniser=load_recogniser(entities) if entities else None,
+            pseudonyms=pseudonyms,
+        )
+
 
 class Masker:
     """Finds and replaces personal data."""
@@ -61,10 +87,13 @@ class Masker:
         if unknown := [kind for kind in masking.kinds if kind not in STRICT_KINDS]:
             raise CorpusError(f"cannot mask {unknown[0]!r}: choose from {', '.join(STRICT_KINDS)}")
         self._finders += [(kind, finder, True) for kind, finder in FINDERS.items() if kind in masking.kinds]
+        self._find_bare_phones: Finder = lambda text: ()
         if "phone" in masking.kinds:
-            from turnwise.corpus.hygiene.personal_data.phones import make_phone_finder
+            from turnwise.corpus.hygiene.personal_data.phones import find_bare_phones, make_phone_finder
 
-            self._finders.append(("phone", make_phone_finder([region.upper() for region in masking.regions]), True))
+            regions = [region.upper() for region in masking.regions]
+            self._finders.append(("phone", make_phone_finder(regions), True))
+            self._find_bare_phones = partial(find_bare_phones, regions=regions)
         # after the others: a name may be part of an address
         self._finders += [(kind, _list_finder(kind, texts), False) for kind, texts in masking.lists.items()]
         if "name" in masking.kinds:
@@ -94,15 +123,27 @@ class Masker:
 
     def mask(self, text: str, known: Pseudonyms | None = None) -> str:
         """Replace personal data by its kind: `[EMAIL]`; with pseudonyms, `known` numbers what was found before."""
+        return self._replace(text, self.find(text), known)
+
+    def _replace(self, text: str, matches: Iterable[Match], known: Pseudonyms | None = None) -> str:
         pieces, position = [], 0
-        for match in self.find(text):
+        for match in matches:
             pieces += [text[position : match.start], self.replacement(text, match, known)]
             position = match.end
         return "".join([*pieces, text[position:]])
 
+    def mask_id(self, identifier: str) -> str:
+        """Mask the id of a dialogue, which may be, or contain, the phone number of a customer in any spelling."""
+        masked = self._replace(identifier, self.find(_ID_SEPARATOR.sub(" ", identifier)))
+        return self._replace(masked, self._bare_phones(_ID_SEPARATOR.sub(" ", masked)))
+
     def mask_report(self, text: str) -> str:
         """Mask what is reported of a log, such as a rejected line, with the name of its author."""
-        return self.mask(_AUTHOR.sub("[NAME]", text))
+        masked = self.mask(_AUTHOR.sub("[NAME]", text))
+        return self._replace(masked, self._bare_phones(masked))
+
+    def _bare_phones(self, text: str) -> list[Match]:
+        return [Match(*span, "phone") for span in self._find_bare_phones(text)]
 
     def replacement(self, text: str, match: Match, known: Pseudonyms | None = None) -> str:
         """Return what replaces a match: `[PHONE]`, or `[PHONE_2]` with pseudonyms."""
@@ -140,6 +181,14 @@ def _pattern_finder(pattern: re.Pattern[str]) -> Finder:
     return lambda text: (match.span() for match in pattern.finditer(text))
 
 
+def _named(option: str, name: str, form: str) -> tuple[str, str]:
+    """Split an option of the form NAME=VALUE."""
+    kind, _, value = option.partition("=")
+    if not kind or not value:
+        raise CorpusError(f"{name}: expected {form}, got {option!r}")
+    return kind, value
+
+
 def read_list(path: Path) -> list[str]:
     """Return the lines of a file of names or other texts."""
     try:
@@ -148,8 +197,27 @@ def read_list(path: Path) -> list[str]:
         raise CorpusError(f"{path} cannot be read as a list of texts in UTF-8: {error}") from None
 
 
+_SPACY = "spacy:"
+_PERSON_LABELS = frozenset({"PER", "PERSON", "PRS", "PS", "persName"})  # of spaCy's models in their languages
+
+
+def _load_spacy(model: str) -> EntityRecogniser:
+    from turnwise.corpus.slots.detectors import SpacyDetector
+
+    detector = SpacyDetector(model)
+
+    def find_persons(text: str) -> Iterator[tuple[int, int, str]]:
+        for slot in detector.find(text):
+            if slot.name in _PERSON_LABELS and is_name(slot.value):
+                yield slot.start, slot.end, "name"
+
+    return find_persons
+
+
 def load_recogniser(name: str) -> EntityRecogniser:
-    """Import a named-entity recogniser, given as module:function."""
+    """Load a named-entity recogniser, given as spacy:MODEL or module:function; the former finds names of persons."""
+    if name.startswith(_SPACY):
+        return _load_spacy(name.removeprefix(_SPACY))
     try:
         recogniser: EntityRecogniser = import_object(name)
     except ImportError as error:

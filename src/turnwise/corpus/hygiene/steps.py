@@ -9,7 +9,7 @@ import hashlib
 import re
 import sqlite3
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import groupby
@@ -23,7 +23,8 @@ from turnwise.corpus.hygiene.automatic_messages import AutomaticMessagesStep
 from turnwise.corpus.hygiene.edits import Clean, CleaningStep, Edit, HolePolicy, edit_turn, replace_turns
 from turnwise.corpus.hygiene.email_quotes import email_quote_edits
 from turnwise.corpus.hygiene.markup import html_edits, markdown_edits
-from turnwise.corpus.hygiene.masking import Masker, Masking, Pseudonyms
+from turnwise.corpus.hygiene.mask_step import MaskStep
+from turnwise.corpus.hygiene.masking import Masking
 from turnwise.corpus.hygiene.personal_data import FINDERS, STRICT_KINDS
 from turnwise.corpus.storage.corpus import merge_speakers
 from turnwise.corpus.storage.fingerprints import FingerprintIndex, text_fingerprint
@@ -80,27 +81,6 @@ def _truncate_texts(words: int) -> Clean:
         return [(match.end(), len(text), "")] if match else []
 
     return _edit_texts(edits)
-
-
-def _mask(masking: Masking) -> Clean:
-    """Replace personal data in texts and in the dialogue's id."""
-    masker = Masker(masking)
-
-    def clean(dialogue: Dialogue, changes: Counter[str]) -> list[Dialogue]:
-        known: Pseudonyms = defaultdict(dict)
-        turns = []
-        for turn in dialogue.turns:
-            matches = masker.find(turn.text)
-            changes.update(f"{match.kind} masked" for match in matches)
-            edits = [(match.start, match.end, masker.replacement(turn.text, match, known)) for match in matches]
-            turns.append(edit_turn(turn, edits, changes))
-        identifier = masker.mask(dialogue.id)
-        if identifier != dialogue.id:  # two masked ids may be equal
-            identifier += f"-{hashlib.blake2b(dialogue.id.encode(), digest_size=6).hexdigest()}"
-            changes["dialogue ids masked"] += 1
-        return [replace(replace_turns(dialogue, turns, changes), id=identifier)]
-
-    return clean
 
 
 # ---- the turns of a dialogue
@@ -240,13 +220,19 @@ def is_mask(description: str) -> bool:
     return description.partition("=")[0] == MASK
 
 
+def masks_phones(descriptions: Iterable[str]) -> bool:
+    """Return whether one of the steps masks phone numbers."""
+    kinds = [step.partition("=")[2] for step in descriptions if is_mask(step)]
+    return any(value in ("", STRICT) or "phone" in value.split(",") for value in kinds)
+
+
 def make_step(description: str, masking: Masking | None = None, holes: HolePolicy = "split") -> CleaningStep:
     """Return a step by its name and value, as in 'minimum-turns=4'; `masking` is what else the step `mask` needs."""
     name, equals, value = description.partition("=")
     if name == MASK:
         masking = masking or Masking()
         kinds = STRICT_KINDS if value == STRICT else tuple(value.split(","))
-        return CleaningStep(_mask(replace(masking, kinds=kinds) if equals else masking))
+        return MaskStep(replace(masking, kinds=kinds) if equals else masking)
     if name in _WITH_COUNT:
         if not value.isdecimal() or int(value) < 1:
             raise CorpusError(f"step {name} needs a number, as in {name}=4; got {value or None!r}")

@@ -106,6 +106,6 @@ def _merged_provenance(store: Mapping[str, Any], newer: Mapping[str, Any]) -> di
     """Return the provenance of a merged store: how the newer import was made, and the inputs of both."""
     names = ("licence", "home", "left_out", "left_out_by_design", "reasons", "lost", "holes", "facts", "steps")
     inputs = [*store.get("inputs", ()), *newer.get("inputs", ())]
-    kept = {name: newer[name] for name in names if name in newer}
+    kept = {name: newer[name] for name in (*names, "masking") if name in newer}
     distinct = [each for number, each in enumerate(inputs) if each not in inputs[:number]]
     return provenance(newer["reader"], newer["options"], newer["read"], **kept, inputs=distinct)

@@ -15,9 +15,10 @@ from turnwise.core.errors import CorpusError
 from turnwise.core.files import spool
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.hygiene.edits import HolePolicy
+from turnwise.corpus.hygiene.mask_step import MaskStep
 from turnwise.corpus.hygiene.masking import Masker, Masking
 from turnwise.corpus.hygiene.steps import MASK, is_mask, make_step, plan_steps
-from turnwise.corpus.registry import get_reader
+from turnwise.corpus.registry import Reader, get_reader
 from turnwise.corpus.source.corpus_source import CorpusSource
 from turnwise.corpus.storage.rejections import Rejection
 from turnwise.corpus.storage.store import Store
@@ -30,6 +31,9 @@ _VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 
 
 SplitBy = Literal["conversation", "time"]
+
+#: Messages that are read for a sample of a log that must be sorted.
+SAMPLE_MESSAGES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,42 @@ class SplitPlan:
         return ("train", "valid", "test")[(position >= train / 100) + (position >= (train + valid) / 100)]
 
 
+def _check_input(reader: str, path: Path, encoding: str | None) -> Reader:
+    """Return a reader by its name; raise a CorpusError if there is nothing to read, or no such encoding."""
+    if not path.exists():
+        raise CorpusError(f"{path} does not exist")
+    if encoding is not None:
+        try:
+            codecs.lookup(encoding)
+        except LookupError:
+            advice = "use a name that Python knows, such as utf-8 or latin-1"
+            raise CorpusError(f"unknown encoding {encoding!r}: {advice}") from None
+    return get_reader(reader)
+
+
+def read_sample(
+    reader: str,
+    path: Path,
+    count: int,
+    *,
+    encoding: str | None = None,
+    scratch: Path | None = None,
+    **options: Any,
+) -> list[Dialogue]:
+    """Return the first dialogues of a corpus as they are; rejections are ignored. `scratch` is for unpacked files."""
+    spec = _check_input(reader, path, encoding)
+    source = CorpusSource(
+        path,
+        spec.name,
+        lambda rejection: None,
+        holes=spec.holes,
+        sample=SAMPLE_MESSAGES,
+        encoding=encoding or spec.encoding,
+        scratch=scratch,
+    )
+    return list(islice(spec.read(source, **options), count))
+
+
 def import_corpus(
     reader: str,
     path: Path | str,
@@ -84,7 +124,6 @@ def import_corpus(
     holes: HolePolicy | None = None,
     split_plan: SplitPlan | None = None,
     limit: int | None = None,
-    sample: int | None = None,
     progress: Progress = silent,
     **options: Any,
 ) -> Store:
@@ -102,7 +141,6 @@ def import_corpus(
             corpora keep them together.
         split_plan: how dialogues are divided into training, validation and test data; None: as in the source.
         limit: the number of dialogues to import at most; None: all.
-        sample: the number of messages to read of a log that must be sorted, for a preview; None: all.
         progress: called with the number of bytes read.
         options: options of the reader, as explained by `turnwise corpus list NAME`.
 
@@ -110,19 +148,12 @@ def import_corpus(
         CorpusError: if there is nothing to read, no dialogue is accepted, or, with `strict`, something is rejected.
     """
     path, out = Path(path), Path(out)
-    if not path.exists():
-        raise CorpusError(f"{path} does not exist")
-    spec = get_reader(reader)
-    if encoding is not None:
-        try:
-            codecs.lookup(encoding)
-        except LookupError:
-            advice = "use a name that Python knows, such as utf-8 or latin-1"
-            raise CorpusError(f"unknown encoding {encoding!r}: {advice}") from None
+    spec = _check_input(reader, path, encoding)
     if masking is not None and not any(is_mask(step) for step in steps):
         steps = (MASK, *steps)
     hole_policy = holes or spec.holes
     cleaning = [(description, make_step(description, masking, hole_policy)) for description in plan_steps(steps)]
+    masker = Masker(masking) if any(map(is_mask, steps)) else None
     with StoreWriter(out) as writer:
         rejections = _Rejections(writer, out, strict)
         total = sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
@@ -131,10 +162,10 @@ def import_corpus(
             path,
             spec.name,
             rejections.add,
-            # masks every kind, whatever the step masks in texts
-            mask=Masker(masking).mask_report if any(map(is_mask, steps)) else str,
+            # these mask every kind, whatever the step masks in texts
+            mask=masker.mask_report if masker else str,
+            mask_id=masker.mask_id if masker else str,
             holes=hole_policy,
-            sample=sample,
             assign_split=None if split_plan is None or by_time else split_plan.split_of_id,
             start_times={} if by_time else None,
             encoding=encoding or spec.encoding,
@@ -172,9 +203,9 @@ def import_corpus(
                 holes=hole_policy,
                 split=None if split_plan is None else asdict(split_plan),
                 limit=limit,
-                sample=sample,
                 facts=facts,
                 steps=[{"step": description, "changes": dict(step.changes)} for description, step in cleaning],
+                masking=next((step.summary() for _, step in cleaning if isinstance(step, MaskStep)), None),
                 inputs=source.inputs,
             )
         )
@@ -218,7 +249,7 @@ def _split_by_time(dialogues: Iterable[Dialogue], source: CorpusSource, plan: Sp
     for dialogue in spooled:
         if dialogue.id not in splits:
             raise CorpusError(
-                f"a split by time needs the time of every conversation, and {source.mask(dialogue.id)!r} has none:"
+                f"a split by time needs the time of every conversation, and {source.mask_id(dialogue.id)!r} has none:"
                 " name the option that gives it (--set time=…), or use --split-by conversation"
             )
         yield replace(dialogue, split=splits[dialogue.id])

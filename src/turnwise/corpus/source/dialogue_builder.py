@@ -49,6 +49,7 @@ class ImportLog:
     name: str  # the `source` of the dialogues
     on_rejection: Callable[[Rejection], None]  # called for everything that is rejected; may raise to stop
     mask: Callable[[str], str] = lambda text: text  # masks personal data in what is reported of rejected rows
+    mask_id: Callable[[str], str] = lambda text: text  # masks the ids of dialogues and the names of files
     holes: HolePolicy = "keep"  # what becomes of the turns around one that cannot be read
     sample: int | None = None  # the messages of a log to read before it is sorted; None: all
     #: Returns the split of a conversation by its id and its split in the source; None: the splits of the source.
@@ -76,7 +77,7 @@ class ImportLog:
 
     def reported_name(self, path: Path) -> str:
         """Return the name of a file in rejections and manifests."""
-        return self.mask(self.relative_name(path))
+        return self.mask_id(self.relative_name(path))
 
     @property
     def has_sample(self) -> bool:
@@ -112,7 +113,9 @@ class ImportLog:
     ) -> None:
         """Report that something is left out."""
         excerpt = None if text is None else self._excerpt(text)
-        dialogue_id = None if dialogue is None else self._excerpt(dialogue)
+        dialogue_id = (
+            None if dialogue is None else _quote(self.mask_id(_quote(dialogue, _MASKED_LENGTH)), EXCERPT_LENGTH)
+        )
         name, reason = self.reported_name(path), self._excerpt(reason, 2 * EXCERPT_LENGTH)
         self.counts.rejected_rows += kind != "slot"
         self.counts.utterances += kind == "turn"

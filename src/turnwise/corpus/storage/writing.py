@@ -182,7 +182,7 @@ def write_store(
 
 def provenance(reader: str, options: Mapping[str, Any], read: Mapping[str, int], **values: Any) -> dict[str, Any]:
     """Return what a manifest says about the origin of a store: the reader or command, its options, what it read."""
-    defaults = {
+    defaults: dict[str, Any] = {
         "turnwise": __version__,
         "reader": reader,
         "options": dict(options),
@@ -193,6 +193,7 @@ def provenance(reader: str, options: Mapping[str, Any], read: Mapping[str, int],
         "reasons": {},
         "facts": {},
         "steps": [],
+        "masking": None,
         "inputs": [],
     }
     return defaults | values

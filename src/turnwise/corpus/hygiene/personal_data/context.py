@@ -2,7 +2,8 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -53,9 +54,27 @@ CAPITALISED = rf"(?:[dlDLO]['’])?[{UPPER}][^\W\d_]*(?:['’][^\W\d_]{{2,}})?(?
 WORD = re.compile(r"[^\W_]+")
 
 
-def first_words(*names: str) -> frozenset[str]:
-    """Return the first words of lists: only a text with one of them can match their pattern."""
-    return frozenset(WORD.findall(word.casefold())[0] for name in names for word in load_words(name))
+Phrases = Mapping[str, list[frozenset[str]]]  # the further words of phrases, by their first word
+
+
+def load_phrases(*names: str) -> Phrases:
+    """Return the phrases of lists of `words.yaml`, for `may_contain`."""
+    phrases: dict[str, list[frozenset[str]]] = defaultdict(list)
+    for name in names:
+        for phrase in load_words(name):
+            first, *others = WORD.findall(phrase.casefold())
+            phrases[first].append(frozenset(others))
+    return dict(phrases)
+
+
+def words_of(text: str) -> set[str]:
+    """Return the words of a text in lower case."""
+    return set(WORD.findall(text.casefold()))
+
+
+def may_contain(words: Set[str], phrases: Phrases) -> bool:
+    """Return whether a text with these words can contain one of the phrases: a quick test before their pattern."""
+    return any(others <= words for first in words & phrases.keys() for others in phrases[first])
 
 
 def words_pattern(name: str) -> str:

@@ -45,6 +45,7 @@ _DATE = re.compile(
     + r")(?!\d|[./-]\d)|\d{4} ?[年년] ?\d{1,2} ?[月월] ?\d{1,2} ?[日일]",
     re.IGNORECASE,
 )
+_TWO_DIGITS = re.compile(r"\d\d")
 _BIRTH_WORDS, _BIRTHDAY_WORDS, _OTHER_DATE_WORDS, _DATE_HOLDER_WORDS = map(
     load_pattern, ("birth", "birthday", "other_date", "date_holder")
 )
@@ -65,6 +66,8 @@ _BUDDHIST_YEAR = 2400  # years from here on are of the Buddhist calendar
 
 def find_birth_dates(text: str) -> Iterator[Span]:
     """Find dates with a word such as 'born' before or after them."""
+    if not _TWO_DIGITS.search(text):  # which every date has
+        return
     for match in _DATE.finditer(text):
         if _is_date(match[0]) and _is_birth(text, match):
             yield match.span()
@@ -114,6 +117,7 @@ _AFTER = 25  # characters after a number in which a word can say what it is
 
 
 class _NationalNumber(NamedTuple):
+    digits: str  # its notation, as a regular expression
     pattern: re.Pattern[str]
     check: str | None  # a module of python-stdnum
     words: re.Pattern[str]
@@ -130,15 +134,25 @@ def _load_numbers() -> list[_NationalNumber]:
             word = number.get("word", "any" if check else "own")
             words = number.get("words", []) + country["words"] + (load_words("national_id") if word != "own" else [])
             digits = number["pattern"].replace("[ -]", r"[ .\-]")
-            pattern = rf"(?<![\w.,-])(?<!\d/)(?<!\d{{3}} )(?:{digits})(?![\w/-]|[.,]\d| \d{{3}})"
-            compiled = re.compile(pattern, re.IGNORECASE | re.ASCII)
-            numbers.append(_NationalNumber(compiled, check, compile_words(words), word))
+            numbers.append(_NationalNumber(digits, _compile_number(digits), check, compile_words(words), word))
     return numbers
+
+
+@cache
+def _any_number() -> re.Pattern[str]:
+    """Return a pattern that is found in a text if one of all numbers is, for a quick test."""
+    return _compile_number("|".join(f"(?:{number.digits})" for number in _load_numbers()))
+
+
+def _compile_number(digits: str) -> re.Pattern[str]:
+    """Return the pattern of a number that is no part of another one."""
+    before, after = r"(?<![\w.,-])(?<!\d/)(?<!\d{3} )", r"(?![\w/-]|[.,]\d| \d{3})"
+    return re.compile(rf"{before}(?=\w)(?:{digits}){after}", re.IGNORECASE | re.ASCII)
 
 
 def find_national_ids(text: str) -> Iterator[Span]:
     """Find national numbers: of a valid format, with a word that names them where the format says too little."""
-    if len(re.findall(r"\d", text)) < _FEWEST_DIGITS:
+    if len(re.findall(r"\d", text)) < _FEWEST_DIGITS or not _any_number().search(text):
         return
     for number in _load_numbers():
         for match in number.pattern.finditer(text):
@@ -150,10 +164,14 @@ def find_national_ids(text: str) -> Iterator[Span]:
                 yield match.span()
 
 
-_LONG_NUMBER = re.compile(r"(?<![\w@.,/])\+?\(?\d(?:[ \t()./-]{0,3}\d){6,40}(?!\w|[.,]\d)")
-_WHOLE_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d|(?:19|20)\d\d[./-]\d{1,2}[./-]\d{1,2}(?: \d{1,2})?")
+#: A number such as '402 918-374', or a code such as 'AB-1234567'.
+_LONG_NUMBER = re.compile(
+    r"(?<![\w@.,/])\+?\(?\d(?:[ \t()./-]{0,3}\d){6,40}(?!\w|[.,]\d)"
+    r"|(?<![\w@.,/-])(?=(?:[A-Za-z/-]{0,6}\d){7})[A-Za-z\d](?:[/-]?[A-Za-z\d]){6,40}(?!\w|[.,]\d)"
+)
+_WHOLE_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d|(?:19|20)\d\d[./-]\d{1,2}[./-]\d{1,2}(?:[ T]\d{1,2})?")
 
 
 def find_numbers(text: str) -> Iterator[Span]:
-    """Find groups of 7 or more digits that are not dates."""
+    """Find numbers and codes with 7 or more digits that are not dates."""
     return (match.span() for match in _LONG_NUMBER.finditer(text) if not _WHOLE_DATE.fullmatch(match[0]))

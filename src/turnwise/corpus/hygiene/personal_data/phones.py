@@ -44,7 +44,7 @@ _YEAR = r"(?:19|20)\d{2}"
 _DATE_OR_TIME = re.compile(
     rf"{_YEAR}[ ./-]\d{{1,2}}[ ./-]\d{{1,2}}(?!\d)"
     rf"|\d{{1,2}}[ ./-]\d{{1,2}}[ ./-]{_YEAR}(?: \d{{1,2}})?$"
-    rf"|{_YEAR} ?[ /-] ?{_YEAR}$|{_YEAR}(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])(?:[ _-]\d{{4,6}})?$"
+    rf"|{_YEAR} ?[ /-] ?{_YEAR}$|{_YEAR}(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])(?:[ _-]?\d{{4}}(?:\d\d)?)?$"
     r"|(?:[01]\d|2[0-4])[0-5]\d ?- ?(?:[01]\d|2[0-4])[0-5]\d$"
 )
 
@@ -70,6 +70,11 @@ _RESERVED = re.compile(r"44(?:7700900|1632960)\d{3}|33(?:19900|26191|35301|46571
 
 #: Lengths of numbers: with '00', with a country code but no '+', without a leading zero, and without any hint.
 _SHORTEST_INTERNATIONAL, _SHORTEST_WITH_COUNTRY_CODE, _LONGEST_WITHOUT_ZERO, _SHORTEST_UNHINTED = 9, 11, 11, 9
+
+#: A number with a leading zero, a plus sign or at least 11 digits, which include the country code.
+_BARE_NUMBER = re.compile(
+    r"(?<![\w+])(?:\+|\(?0|(?=(?:[ ()./-]{0,2}\d){11}))[ ()./-]{0,2}\d(?:[ ()./-]{0,2}\d){5,}(?!\w)"
+)
 
 _AREA_CODE = re.compile(r"\( ?\d{2,5} ?\)[ -]?\d[\d -]{4,}")  # an area code in parentheses
 
@@ -97,6 +102,24 @@ def make_phone_finder(regions: Sequence[str]) -> Finder:
             yield start, position
 
     return find
+
+
+def find_bare_phones(text: str, regions: Sequence[str]) -> Iterator[Span]:
+    """Find phone numbers that need no word for them, such as in ids: with a leading zero, '+' or a country code."""
+    for match in _BARE_NUMBER.finditer(text):
+        number = match[0]
+        if not _looks_like_phone(text, *match.span()):
+            continue
+        if number[0] == "+":
+            is_phone = _is_international(number, _is_valid)
+        elif number.startswith("00"):
+            is_phone = _is_international_without_plus(number, is_likely=False)
+        elif number[0] in "0(":
+            is_phone = _is_valid_in(number, regions)
+        else:
+            is_phone = _has_country_code(number)
+        if is_phone:
+            yield match.span()
 
 
 def _parse(number: str, region: str | None) -> phonenumbers.PhoneNumber | None:
