@@ -32,12 +32,13 @@ def month_of(word: str) -> int:
 @lru_cache(maxsize=4096)
 def hour_of(hour: int, *words: str) -> int:
     """Return the hour of the day, given the words before and after it; raise a ValueError if they do not fit."""
-    halves = sorted({_HALVES.get(_plain(word), word) for word in words} - {"connecting"})
+    halves = {word: _HALVES.get(_plain(word), word) for word in words}
+    halves = {word: half for word, half in halves.items() if half != "connecting"}
     if not halves:
         return hour
-    if len(halves) > 1:
+    half, *others = set(halves.values())
+    if others:
         raise ValueError(f"{' and '.join(map(repr, halves))} next to the time contradict each other")
-    half = halves[0]
     if half not in _HALVES.values():
         raise ValueError(f"{half!r} next to the time is not known as a half of the day")
     if hour > 12:
