@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from tests.helpers.stores import write_store
-from tests.helpers.tiny import backbone, corpus, folder
+from tests.helpers.tiny import backbone, corpus, folder, recipe
 from turnwise import Dialogue, Turn
 from turnwise.core.errors import TrainingError
 from turnwise.training.loop import train
@@ -21,9 +22,9 @@ from turnwise.training.setup import fit_to_corpus, report_size
 
 def warnings_of(caplog: pytest.LogCaptureFixture, changes: list[str], examples: int, steps: int) -> list[str]:
     caplog.clear()
-    recipe = load_recipe("dse", ["min_steps=null", *changes])
+    chosen = load_recipe("dse", ["min_steps=null", *changes])
     with caplog.at_level(logging.WARNING):
-        report_size(recipe, recipe, examples, steps)
+        report_size(chosen, chosen, examples, steps)
     return [record.getMessage() for record in caplog.records]
 
 
@@ -51,6 +52,19 @@ def test_a_run_warns_of_each_stage(tmp_path: Path, caplog: pytest.LogCaptureFixt
     train(load_recipe(stages), corpus(), tmp_path / "stages", cache=folder() / "cache")
     assert "the first stage has" in caplog.text and "--set first.min_steps=200" in caplog.text
     assert "this run has" in caplog.text and "--set min_steps=200" in caplog.text
+
+
+def test_a_long_run_on_a_cpu_says_how_long_it_takes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = recipe("dse", "steps=8", "batch_size=8")
+    with caplog.at_level(logging.WARNING):
+        train(chosen, corpus(), tmp_path / "short", cache=folder() / "cache")
+        assert "on this CPU" not in caplog.text
+        monkeypatch.setattr("turnwise.training.loop._LONG_RUN", 0)
+        train(chosen, corpus(), tmp_path / "long", cache=folder() / "cache")
+    (warning,) = (record.getMessage() for record in caplog.records if "on this CPU" in record.getMessage())
+    assert re.fullmatch(r"5 more steps of \d+\.\d seconds take about 0 h 0\d min on this CPU\..*", warning)
 
 
 def test_the_command_warns_on_standard_error(tmp_path: Path, run_turnwise: Callable[..., tuple[str, str]]) -> None:

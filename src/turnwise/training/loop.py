@@ -7,8 +7,10 @@ one.
 import contextlib
 import gc
 import hashlib
+import logging
 import math
 import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +32,11 @@ from turnwise.training.metrics import MetricsLog, StepMetrics, ThroughputMeter
 from turnwise.training.recipe import Recipe, load_recipe
 from turnwise.training.setup import Model, TrainingSetup, report_size, select_corpus, set_up
 from turnwise.training.step import TrainingStep
+
+_LOG = logging.getLogger(__name__)
+
+#: Steps after which a long run on a CPU reports how long it will take, and the shortest such run in seconds.
+_TIMED_STEPS, _LONG_RUN = 3, 600
 
 _SAVED = "the state is saved. Resume with the same command and --resume"
 
@@ -187,11 +194,14 @@ class Trainer:
         if probe and self._done == 0:
             self._in_main_process(lambda: self._evaluate(probe))
         throughput = ThroughputMeter(self._processes.device)
+        first, start = self._done, time.perf_counter()
         with _catch_interrupts() as interrupted, self.folder.checkpoints as checkpoints:
             previous: StepMetrics | None = None
             for batches in prepare_ahead(setup.loaders, self._done, steps, recipe.workers):
                 current = StepMetrics(self._done + 1, self.step.run(self._done, batches), batches)
                 self._done += 1
+                if self._done == first + _TIMED_STEPS:
+                    self._report_time((time.perf_counter() - start) / _TIMED_STEPS)
                 # a step is logged while the next one runs, so that the GPU never waits
                 if previous is not None:
                     self._log_step(previous, throughput)
@@ -215,6 +225,16 @@ class Trainer:
             self.interrupted = self._processes.any(interrupted())
         if probe:
             self._in_main_process(lambda: self._evaluate(probe))
+
+    def _report_time(self, seconds: float) -> None:
+        """Report how long the run will take on a CPU, given the seconds per step, unless it is short."""
+        left = (self.setup.steps - self._done) * seconds
+        if self._processes.device.type == "cpu" and self._processes.main and left > _LONG_RUN:
+            hours, minutes = divmod(round(left / 60), 60)
+            _LOG.warning(
+                "%s more steps of %.1f seconds take about %d h %02d min on this CPU. Ctrl-C stops and saves the run",
+                *(f"{self.setup.steps - self._done:,}", seconds, hours, minutes),
+            )
 
     def _log_step(self, step: StepMetrics, throughput: ThroughputMeter) -> None:
         """Log a step if it is due; raise TrainingError if its loss is not a number."""
