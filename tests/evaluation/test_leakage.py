@@ -30,7 +30,14 @@ from turnwise.evaluation.datasets.dialogues import (
 )
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts, load_intents
 from turnwise.evaluation.datasets.sentence_pairs import SimilarityPair
-from turnwise.evaluation.leakage import Leakage, describe_training_data, find_leakage, find_seen, without_seen
+from turnwise.evaluation.leakage import (
+    Leakage,
+    describe_training_data,
+    find_leakage,
+    find_seen,
+    label_shift,
+    without_seen,
+)
 from turnwise.evaluation.reporting.comparison import compare
 from turnwise.evaluation.reporting.report import render_report, write_report
 from turnwise.models.loading import ModelUnderTest, load_model, with_reranker, wrap_model
@@ -80,15 +87,57 @@ def test_responses_count_by_the_last_turn_and_a_correct_response() -> None:
     assert without_seen(QuestionData("mine", pairs), TRAINING).pairs == pairs[1:]
 
 
-def test_inference_counts_by_the_statement_in_question_and_by_label() -> None:
+def test_inference_counts_by_the_context_or_the_statement_in_question() -> None:
     test = (
-        InferenceExample(turns("hi", "what is it", "cancel my order", "done"), "consistent"),
-        InferenceExample(turns("where is my parcel", "it is lost"), "inconsistent"),
+        InferenceExample(
+            turns("hi", "what is it", "cancel my order", "done"), "consistent"
+        ),  # statement after its turn
+        InferenceExample(turns("where is my parcel", "it is lost"), "inconsistent"),  # a context of one turn
+        InferenceExample(turns("where is my parcel", "it is on its way", "good", "no"), "inconsistent"),
+        InferenceExample(turns("where is my parcel", "it is on its way", "thank you", "no"), "inconsistent"),
         InferenceExample(turns("done"), "consistent"),  # no context
     )
+    assert find_seen(test, TRAINING)[0].tolist() == [True, True, False, True, False]
     leakage = find_leakage(InferenceData("mine", test=test), TRAINING)
-    assert leakage is not None and leakage.seen_by_label == {"consistent": (1, 2), "inconsistent": (0, 1)}
-    assert leakage.summary() == ("1 of 3 examples, 3 of 6 texts, 1 of 2 pairs (consistent 1 of 2, inconsistent 0 of 1)")
+    assert leakage is not None and leakage.seen_by_label == {"consistent": (1, 2), "inconsistent": (2, 3)}
+    assert leakage.summary().endswith("(consistent 1 of 2, inconsistent 2 of 3)")
+
+
+def test_an_exclusion_that_changes_the_labels_is_refused() -> None:
+    """Without the seen examples, always answering "inconsistent" would be right in 40 of 50 cases instead of half."""
+
+    def examples(seen: int, label: str) -> list[InferenceExample]:
+        replies = [f"{label} {number}" for number in range(40)]
+        return [
+            InferenceExample(turns("cancel my order" if number < seen else "hello", reply), label)
+            for number, reply in enumerate(replies)
+        ]
+
+    shifted = InferenceData("mine", test=(*examples(30, "consistent"), *examples(0, "inconsistent")))
+    with pytest.raises(DatasetError, match=r"label distribution .*p = .*inconsistent 50.0% → 80.0%.* Evaluate on all"):
+        without_seen(shifted, TRAINING)
+    balanced = InferenceData("mine", test=(*examples(30, "consistent"), *examples(28, "inconsistent")))
+    assert len(without_seen(balanced, TRAINING).test) == 22
+    leakage = find_leakage(balanced, TRAINING)
+    assert leakage is not None
+    assert leakage.as_dict()["label_changes"] == "consistent 50.0% → 45.5%, inconsistent 50.0% → 54.5%"
+
+
+@pytest.mark.parametrize(
+    ("counts", "low", "high"),
+    [
+        ({}, 1, 1),
+        ({"a": (5, 10)}, 1, 1),
+        ({"a": (0, 10), "b": (0, 10)}, 1, 1),
+        ({"a": (50, 100), "b": (50, 100)}, 1, 1),
+        ({"a": (70, 100), "b": (50, 100)}, 0.003, 0.007),  # chi-square with Yates' correction: 7.52
+        ({"a": (40, 100), "b": (40, 100)} | {f"rare {number}": (1, 2) for number in range(10)}, 0.3, 0.7),
+    ],
+)
+def test_label_shift_is_the_p_value_of_a_chi_square_test(
+    counts: dict[str, tuple[int, int]], low: float, high: float
+) -> None:
+    assert low <= label_shift(counts) <= high
 
 
 def test_actions_count_by_the_whole_dialogue_so_far() -> None:
@@ -183,6 +232,15 @@ def test_results_with_different_exclusions_are_not_compared(tmp_path: Path) -> N
     assert {each.reason for each in compare(tmp_path / "first", tmp_path / "third")} == {""}
 
 
+def test_an_evaluation_with_nothing_left_says_why(tmp_path: Path) -> None:
+    data = write_intents(tmp_path, TEXTS)
+    training = trained_on(*((text,) for text in TEXTS))
+    with pytest.raises(
+        TurnwiseError, match=r"without seen examples: .*the model has seen all 9 test examples of orders"
+    ):
+        evaluate(model_with(training), data, tasks=["intents"], exclude_seen=True)
+
+
 def test_models_without_filters_cannot_exclude_and_say_what_is_known(tmp_path: Path) -> None:
     data = write_intents(tmp_path, TEXTS)
     stated = TrainingData(statements=("trained on letters",))
@@ -225,7 +283,9 @@ def test_a_trained_model_reports_and_marks_what_it_has_seen(tmp_path: Path) -> N
     assert f"<sup>†</sup> {note}" in (tmp_path / "all" / "report.html").read_text()
 
     answer = run(*command, "--out", tmp_path / "rest", "--exclude-seen")
-    assert f"seen in training: orders (intents): {summary}, excluded" in answer.stderr.splitlines()
+    changes = "cancel 33.3% → 0.0%, return 33.3% → 60.0%, send 33.3% → 40.0%"
+    line = f"seen in training: orders (intents): {summary}, excluded (labels before → after: {changes})"
+    assert line in answer.stderr.splitlines()
     assert "†" not in answer.stdout
     content = json.loads((tmp_path / "rest" / "results.json").read_text())
     assert {(row["n"], row["seen"]) for row in content["rows"]} == {(5, None)}
@@ -257,10 +317,10 @@ def test_ci_tod_is_built_from_kvret() -> None:
     training = TrainingData.of(kvret, sum(len(dialogue.turns) for dialogue in kvret))
     leakage = find_leakage(data, training)
     assert leakage is not None and leakage.affected
-    assert (leakage.seen_examples, leakage.examples) == (109, 318)
-    assert leakage.seen_by_label == {"consistent": (109, 162), "inconsistent": (0, 156)}
+    assert (leakage.seen_pairs, leakage.seen_examples, leakage.examples) == (109, 300, 318)
+    assert leakage.seen_by_label == {"consistent": (153, 162), "inconsistent": (147, 156)}
     left = Counter(example.label for example in without_seen(data, training).test)
-    assert left == {"consistent": 53, "inconsistent": 156}
+    assert left == {"consistent": 9, "inconsistent": 9}
 
 
 @needs_data
@@ -275,3 +335,6 @@ def test_hwu64_and_massive_share_texts() -> None:
         leakage = find_leakage(tested, training)
         assert leakage is not None and leakage.affected
         assert leakage.seen_examples == pytest.approx(seen, abs=3)  # false positives
+        # the labels that are left differ, but none of many becomes so frequent that it gives away the answer
+        assert leakage.label_p < 1e-10
+        assert len(without_seen(tested, training).test) == leakage.examples - leakage.seen_examples
