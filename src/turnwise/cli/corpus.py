@@ -133,8 +133,7 @@ def overlap_command(
 ) -> None:
     """Count the texts that stores and test data share.
 
-    Pairs of consecutive texts are counted as well. Texts that differ only in case, punctuation or white space count as
-    equal.
+    Pairs of consecutive texts are counted as well. Texts that differ only in case and punctuation count as equal.
 
     Example: `turnwise corpus overlap stores/kvret ci_tod:test --data data`
     """

@@ -12,6 +12,7 @@ import numpy as np
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
+from turnwise.corpus.comparison_key import comparison_key
 from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import StoreWriter, derived_provenance, open_for_copy
 from turnwise.corpus.training_data import (
@@ -19,7 +20,6 @@ from turnwise.corpus.training_data import (
     HashedDialogues,
     Hashes,
     Mask,
-    comparison_key,
     hash_blocks,
     hash_dialogues,
 )

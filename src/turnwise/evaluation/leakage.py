@@ -30,7 +30,7 @@ from turnwise.corpus.overlap import TextCollection
 from turnwise.corpus.readers.responses import Candidates
 from turnwise.corpus.storage.corpus import read_corpus
 from turnwise.corpus.storage.store import is_store
-from turnwise.corpus.training_data import HashedDialogues, Mask, TrainingData, hash_dialogues
+from turnwise.corpus.training_data import Hashes, Mask, SeenTexts, TrainingData
 from turnwise.evaluation.datasets.candidates import QuestionData
 from turnwise.evaluation.datasets.dataset import SPLITS, SplitData
 from turnwise.evaluation.datasets.dialogues import ActionExample, ConversationData, InferenceExample
@@ -86,9 +86,9 @@ class Leakage:
 def describe_training_data(training: TrainingData | None) -> str:
     """Return what is known of a model's training data, in a sentence."""
     statements = "; ".join(training.statements) if training is not None else ""
-    if training is None or not training.texts:
+    if training is None or not training.stages:
         return f"no fingerprint: leakage cannot be found. {statements or 'Nothing is known of the training data'}"
-    stages = f"{len(training.texts)} training stage{'s' if len(training.texts) > 1 else ''}"
+    stages = f"{len(training.stages)} training stage{'s' if len(training.stages) > 1 else ''}"
     known = f"fingerprints of {stages} (false-positive rate {training.false_positive_rate:.0e})"
     return f"{known}. Without fingerprint: {statements}" if statements else known
 
@@ -118,17 +118,19 @@ def find_leakage(data: Any, training: TrainingData) -> Leakage | None:
     examples = _test_examples(data)
     if not examples:
         return None
-    seen, hashed = find_seen(examples, training)
-    pair_hashes = hashed.pair_hashes if isinstance(examples[0], ActionExample) else hashed.last_pairs
-    texts, pairs = (np.unique(hashes[hashes != 0]) for hashes in (hashed.text_hashes, pair_hashes))
+    seen, found = find_seen(examples, training)
+    # of inference and responses only the last pairs count
+    places = slice(None) if isinstance(examples[0], ActionExample) else found.hashed.ends - 1
+    texts, seen_texts = _count_distinct(found.hashed.text_hashes, found.texts)
+    pairs, seen_pairs = _count_distinct(found.hashed.pair_hashes[places], found.pairs[places])
     by_label = _count_by_label(examples, seen)
     return Leakage(
         examples=len(examples),
         seen_examples=int(seen.sum()),
-        texts=len(texts),
-        seen_texts=int(training.has_texts(texts).sum()),
-        pairs=len(pairs),
-        seen_pairs=int(training.has_pairs(pairs).sum()),
+        texts=texts,
+        seen_texts=seen_texts,
+        pairs=pairs,
+        seen_pairs=seen_pairs,
         false_positive_rate=training.false_positive_rate,
         digest=hashlib.sha256(np.packbits(seen).tobytes()).hexdigest()[:16] if seen.any() else "",
         seen_by_label=by_label,
@@ -136,41 +138,39 @@ def find_leakage(data: Any, training: TrainingData) -> Leakage | None:
     )
 
 
-def find_seen(examples: Sequence[Any], training: TrainingData) -> tuple[Mask, HashedDialogues]:
-    """Return which examples a model has seen in training, and the hashes of their dialogues."""
+def find_seen(examples: Sequence[Any], training: TrainingData) -> tuple[Mask, SeenTexts]:
+    """Return which examples a model has seen in training, and which of their texts and pairs."""
     dialogues = [example_dialogues(example) for example in examples]
-    hashed = hash_dialogues([dialogue for part in dialogues for dialogue in part])
-    if not len(hashed.starts):
-        return np.zeros(len(examples), np.bool_), hashed
+    seen = training.find([dialogue for part in dialogues for dialogue in part])
+    starts, ends = seen.hashed.starts, seen.hashed.ends
+    if not len(starts):
+        return np.zeros(len(examples), np.bool_), seen
+    last_pairs = (starts < ends) & seen.pairs[ends - 1]
     match examples[0]:
         case ActionExample():
-            pairs = training.has_pairs(hashed.pair_hashes)
-            pairs[hashed.ends] = hashed.starts < hashed.ends  # the last turn makes no pair
-            flags = np.logical_and.reduceat(pairs, hashed.starts)
+            pairs = seen.pairs.copy()
+            pairs[ends] = starts < ends  # the last turn makes no pair
+            flags = np.logical_and.reduceat(pairs, starts)
         case InferenceExample():
-            flags = training.has_pairs(hashed.last_pairs) | _find_contexts(examples, training)
+            flags = last_pairs | _find_contexts(seen)
         case Candidates() | tuple():
-            flags = training.has_pairs(hashed.last_pairs)
+            flags = last_pairs
         case _:
-            flags = np.logical_and.reduceat(training.has_texts(hashed.text_hashes), hashed.starts)
+            flags = np.logical_and.reduceat(seen.texts, starts)
     # one of several correct responses is enough; of several texts all count
     combine = any if isinstance(examples[0], Candidates) else all
     found = iter(flags.tolist())
-    return np.array([bool(part) and combine([next(found) for _ in part]) for part in dialogues], np.bool_), hashed
+    return np.array([bool(part) and combine([next(found) for _ in part]) for part in dialogues], np.bool_), seen
 
 
-def _find_contexts(examples: Sequence[InferenceExample], training: TrainingData) -> Mask:
-    """Return the examples whose whole context was in training: its consecutive pairs, or its only text."""
-    found = np.zeros(len(examples), np.bool_)
-    places = [place for place, example in enumerate(examples) if len(example.turns) > 1]
-    if not places:
-        return found
-    hashed = hash_dialogues([[turn.text for turn in examples[place].turns[:-1]] for place in places])
-    pairs = training.has_pairs(hashed.pair_hashes)
-    pairs[hashed.ends] = np.where(
-        hashed.starts < hashed.ends, True, training.has_texts(hashed.text_hashes)[hashed.ends]
-    )
-    found[places] = np.logical_and.reduceat(pairs, hashed.starts)
+def _find_contexts(seen: SeenTexts) -> Mask:
+    """Return the dialogues whose texts before the last were all in training: as consecutive pairs, or the only one."""
+    starts, ends = seen.hashed.starts, seen.hashed.ends
+    known = seen.pairs.copy()
+    known[ends] = known[np.maximum(ends - 1, 0)] = True  # the last text and its pair are no part of the context
+    short = ends - starts < 2
+    known[starts[short]] = (seen.texts[starts] & (starts < ends))[short]
+    found: Mask = np.logical_and.reduceat(known, starts)
     return found
 
 
@@ -229,6 +229,12 @@ def _test_examples(data: Any) -> tuple[Any, ...]:
         case QuestionData():
             return data.pairs
     return ()  # the geometry of whole corpora has no test examples
+
+
+def _count_distinct(hashes: Hashes, seen: Mask) -> tuple[int, int]:
+    """Return how many distinct items there are, and how many of them were seen; 0 is none."""
+    exists = hashes != 0
+    return len(np.unique(hashes[exists])), len(np.unique(hashes[exists & seen]))
 
 
 def _label(example: Any) -> str:

@@ -177,7 +177,7 @@ def _unsupported(jobs: Sequence[EvaluationJob], model: ModelUnderTest, fine_tuni
 
 
 def _has_filters(model: ModelUnderTest) -> bool:
-    return model.training_data is not None and bool(model.training_data.texts)
+    return model.training_data is not None and bool(model.training_data.stages)
 
 
 def _digest(key: list[Any]) -> str:
