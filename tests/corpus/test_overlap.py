@@ -90,10 +90,10 @@ def test_decontamination_drops_shared_pairs_and_shared_single_texts_only(
     collection = TextCollection("theirs", lambda: theirs)
     if not kept:
         with pytest.raises(CorpusError, match=r"every dialogue of .*ours is in theirs"):
-            decontaminate_store(folder / "ours", [collection], folder / "clean")
+            decontaminate_store(folder / "ours", [collection], folder / "clean", by_turn=False)
         assert not (folder / "clean").exists()
         return
-    clean = decontaminate_store(folder / "ours", [collection], folder / "clean")
+    clean = decontaminate_store(folder / "ours", [collection], folder / "clean", by_turn=False)
     assert [each.id for each in clean] == kept
     assert clean.manifest["facts"]["dropped"] == {"theirs": len(ours) - len(kept)}
 
@@ -144,3 +144,19 @@ def test_decontamination_by_turn_keeps_ids_of_whole_dialogues_and_numbers_the_re
     assert [(each.id, [turn.text for turn in each.turns]) for each in clean] == [
         *(("a/1", ["Hi"]), ("a/2", ["thanks", "bye"]), ("b", ["hello", "there"]))
     ]
+
+
+def test_single_texts_are_dropped_by_turn_and_dialogues_by_their_pairs(tmp_path: Path) -> None:
+    """By dialogue, an utterance of a data set of intents would stay in dialogues of several turns."""
+    write_store(
+        tmp_path / "ours",
+        [dialogue("a", "hi", "wake me up", "done"), dialogue("b", "yes", "it is late", "ok"), dialogue("c", "stop")],
+    )
+    collections = [
+        TextCollection("intents", lambda: [["Wake me up!"], ["stop"]]),
+        TextCollection("dialogues", lambda: [["yes", "it is late"], ["done"]]),
+    ]
+    clean = decontaminate_store(tmp_path / "ours", collections, tmp_path / "clean")
+    assert [(each.id, [turn.text for turn in each.turns]) for each in clean] == [("a/1", ["hi"]), ("a/2", ["done"])]
+    assert clean.manifest["facts"]["dropped"] == {"intents": 2, "dialogues": 1}
+    assert clean.manifest["options"]["by_turn"] == {"intents": True, "dialogues": False}

@@ -166,14 +166,18 @@ def decontaminate_command(
     store: Annotated[Path, Argument(help="Store to read.")],
     against: Annotated[list[str], Option(metavar="NAME", help="Test data, as for `corpus overlap`; repeatable.")],
     out: StoreOut,
-    by_turn: Annotated[bool, Option("--by-turn", help="Drop single turns, and split their dialogues there.")] = False,
+    by_turn: Annotated[
+        bool | None,
+        Option("--by-turn/--by-dialogue", help="Drop single turns, or dialogues; by default, what each NAME has."),
+    ] = None,
     data: OptionalData = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a store without the dialogues found in test data.
+    """Copy a store without the dialogues or turns found in test data.
 
-    A dialogue is dropped if --against has one of its consecutive pairs; a dialogue of one turn, if it has its text.
-    With --by-turn, no text of --against remains.
+    A dialogue is dropped if --against has one of its consecutive pairs; a dialogue of one turn, if it has its text. If
+    --against has single texts only, such as intents, or with --by-turn, every turn that it has is dropped, and its
+    dialogue is split there.
 
     Example: `turnwise corpus decontaminate stores/massive --against hwu64:test --data data --out stores/massive-clean`
     """
@@ -183,10 +187,13 @@ def decontaminate_command(
     collections = [open_text_collection(name, data) for name in against]
     with progress_bar() as progress:
         written = decontaminate_store(store, collections, out, progress, by_turn=by_turn)
-    dropped, unit = written.manifest["facts"]["dropped"], "turns" if by_turn else "dialogues"
+    dropped, turns_of = written.manifest["facts"]["dropped"], written.manifest["options"]["by_turn"]
     rows = [
         ("read", f"{written.manifest['read']['dialogues']:,} dialogues"),
-        *((f"{unit} dropped, in {name}", f"{count:,}") for name, count in dropped.items()),
+        *(
+            (f"{'turns' if turns_of[name] else 'dialogues'} dropped, in {name}", f"{count:,}")
+            for name, count in dropped.items()
+        ),
         ("kept", f"{len(written):,} dialogues"),
     ]
     show(manifest_summary(written), facts(str(out), rows), as_json=as_json)

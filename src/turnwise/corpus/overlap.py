@@ -44,6 +44,11 @@ class TextCollection:
         # without 0, which stands for a text without words and for no pair
         return np.unique(np.concatenate(texts))[1:], np.unique(np.concatenate(pairs))[1:]
 
+    @property
+    def has_single_texts(self) -> bool:
+        """Whether it has no consecutive pairs, such as a data set of intents."""
+        return not len(self.hashes[1])
+
 
 @dataclass(frozen=True, slots=True)
 class TextOverlap:
@@ -73,49 +78,60 @@ def decontaminate_store(
     out: Path | str,
     progress: Progress = silent,
     *,
-    by_turn: bool = False,
+    by_turn: bool | None = None,
 ) -> Store:
     """Copy a store without what overlaps with collections, such as test sets.
 
-    A dialogue is dropped if a collection has one of its consecutive pairs; a dialogue of one turn, if it has its text.
-    With `by_turn`, every turn whose text a collection has is dropped instead, and what comes before and after it become
-    separate dialogues, so that no new consecutive pairs arise. A previous store at `out` is replaced once all is done;
-    the manifest's `facts` count the dialogues or turns that each collection dropped.
+    By dialogue, one is dropped if a collection has one of its consecutive pairs; a dialogue of one turn, if it has its
+    text. By turn, every turn whose text a collection has is dropped, and what comes before and after it become separate
+    dialogues, so that no new consecutive pairs arise. A previous store at `out` is replaced once all is done; the
+    manifest's `facts` count the dialogues or turns that each collection dropped.
+
+    Args:
+        store: the store to copy.
+        collections: what it must not overlap with.
+        out: the folder of the new store.
+        progress: called with the number of dialogues read.
+        by_turn: whether to drop turns; None: for collections of single texts, whose texts would stay in dialogues of
+            several turns otherwise.
     """
     opened = open_for_copy(store, out)
-    dropped = dict.fromkeys([collection.name for collection in collections], 0)
+    turns_of = {each.name: each.has_single_texts if by_turn is None else by_turn for each in collections}
+    dropped = dict.fromkeys(turns_of, 0)
     read = {"dialogues": 0, "utterances": 0}
     with StoreWriter(Path(out)) as writer:
         dialogues = iter(opened)
         while block := list(islice(dialogues, DIALOGUES_PER_BLOCK)):
             hashed = hash_dialogues([[turn.text for turn in dialogue.turns] for dialogue in block])
-            kept = np.ones(len(hashed.texts) if by_turn else len(block), np.bool_)
+            kept = np.ones(len(hashed.texts), np.bool_)
             for collection in collections:
-                shared = _find_shared(hashed, collection, by_turn)
-                dropped[collection.name] += int((kept & shared).sum())
+                shared = _find_shared(hashed, collection, turns_of[collection.name])
+                lost = kept & shared
+                single = turns_of[collection.name]
+                dropped[collection.name] += int((lost if single else np.logical_or.reduceat(lost, hashed.starts)).sum())
                 kept &= ~shared
-            kept_turns = kept if by_turn else np.repeat(kept, hashed.ends - hashed.starts + 1)
-            for dialogue, flags in zip(block, np.split(kept_turns, hashed.starts[1:]), strict=True):
+            for dialogue, flags in zip(block, np.split(kept, hashed.starts[1:]), strict=True):
                 for piece in _split_dialogue(dialogue, flags):
                     writer.write(piece)
             read["dialogues"] += len(block)
             read["utterances"] += len(hashed.texts)
             progress("reading dialogues", read["dialogues"], len(opened))
         if not writer.counts.dialogues:
-            unit = "turn" if by_turn else "dialogue"
+            unit = "turn" if all(turns_of.values()) else "dialogue"
             raise CorpusError(f"every {unit} of {opened.folder} is in {', '.join(dropped)}; {out} is not written")
-        options = {"against": list(dropped), "by_turn": by_turn}
+        options = {"against": list(dropped), "by_turn": turns_of}
         return writer.commit(derived_provenance(opened, "decontaminate", options, read, {"dropped": dropped}))
 
 
 def _find_shared(hashed: HashedDialogues, collection: TextCollection, by_turn: bool) -> Mask:
-    """Return which texts, or else which dialogues by a consecutive pair or their only text, a collection has."""
+    """Return which texts a collection has, or else which are in dialogues whose pair or only text it has."""
     texts, pairs = collection.hashes
     shared_texts = np.isin(hashed.text_hashes, texts)
     if by_turn:
         return shared_texts
     shared_pairs = np.logical_or.reduceat(np.isin(hashed.pair_hashes, pairs), hashed.starts)
-    return np.where(hashed.starts == hashed.ends, shared_texts[hashed.starts], shared_pairs)
+    shared = np.where(hashed.starts == hashed.ends, shared_texts[hashed.starts], shared_pairs)
+    return np.repeat(shared, hashed.ends - hashed.starts + 1)
 
 
 def _split_dialogue(dialogue: Dialogue, kept: Mask) -> list[Dialogue]:
