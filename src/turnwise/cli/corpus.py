@@ -133,7 +133,8 @@ def overlap_command(
 ) -> None:
     """Count the texts that stores and test data share.
 
-    Pairs of consecutive texts are counted as well. Texts that differ only in case and punctuation count as equal.
+    Pairs of consecutive texts are counted as well. Texts that differ only in case and punctuation count as equal, and
+    texts that share at least four fifths of their words as nearly equal.
 
     Example: `turnwise corpus overlap stores/kvret ci_tod:test --data data`
     """
@@ -152,11 +153,13 @@ def _overlap_block(overlap: "TextOverlap") -> Block:
 
     rows = [
         ("texts", part(overlap.shared_texts, overlap.texts)),
+        ("", f"{part(overlap.near_texts, overlap.texts)} others nearly"),
         ("pairs", part(overlap.shared_pairs, overlap.pairs)),
         ("dialogues", f"{part(overlap.sharing_dialogues, overlap.dialogues)} have a shared text"),
         ("", f"{part(overlap.shared_endings, overlap.dialogues)} end with a shared pair"),
         *(("text", excerpt(text)) for text in overlap.text_examples),
         *(("pair", " → ".join(map(excerpt, pair))) for pair in overlap.pair_examples),
+        *(("nearly", " ≈ ".join(map(excerpt, pair))) for pair in overlap.near_examples),
     ]
     return facts(f"{overlap.first} in {overlap.second}", rows)
 

@@ -1,9 +1,9 @@
 """Overlaps of collections of texts, which are compared as in `training_data.py`, and removing them from a store."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice, permutations
+from itertools import combinations, compress, islice, permutations
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
 from turnwise.corpus.comparison_key import comparison_key
+from turnwise.corpus.near_duplicates import TEXTS_PER_INDEX, NearDuplicateIndex
 from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import StoreWriter, derived_provenance, open_for_copy
 from turnwise.corpus.training_data import (
@@ -22,9 +23,13 @@ from turnwise.corpus.training_data import (
     Mask,
     hash_blocks,
     hash_dialogues,
+    hash_texts,
 )
 
 Item = TypeVar("Item")
+
+#: Texts by their keys, each with one that it is near to.
+Near = dict[str, tuple[str, str]]
 
 
 @dataclass(frozen=True)  # no slots: the hashes are cached in the instance
@@ -58,6 +63,7 @@ class TextOverlap:
     second: str
     texts: int  # distinct ones of the first
     shared_texts: int  # those of them that are in the second
+    near_texts: int  # those of the others that share at least four fifths of their words with a text of the second
     pairs: int  # distinct consecutive ones of the first
     shared_pairs: int
     dialogues: int  # of the first
@@ -65,11 +71,18 @@ class TextOverlap:
     shared_endings: int  # whose last two texts follow one another in the second too
     text_examples: tuple[str, ...]  # the longest shared ones, as the first has them
     pair_examples: tuple[tuple[str, str], ...]
+    near_examples: tuple[tuple[str, str], ...]  # texts of the first and of the second
 
 
 def find_overlaps(collections: Sequence[TextCollection], examples: int = 3) -> list[TextOverlap]:
     """Compare every collection with every other, in both directions, with so many examples each."""
-    return [_find_overlap(first, second, examples) for first, second in permutations(collections, 2)]
+    near = {}
+    for first, second in combinations(collections, 2):
+        near[first.name, second.name], near[second.name, first.name] = _find_near(first, second)
+    return [
+        _find_overlap(first, second, near[first.name, second.name], examples)
+        for first, second in permutations(collections, 2)
+    ]
 
 
 def decontaminate_store(
@@ -146,7 +159,35 @@ def _split_dialogue(dialogue: Dialogue, kept: Mask) -> list[Dialogue]:
     ]
 
 
-def _find_overlap(first: TextCollection, second: TextCollection, examples: int) -> TextOverlap:
+def _find_near(first: TextCollection, second: TextCollection) -> tuple[Near, Near]:
+    """Return the texts of each collection that are near to one of the other, but equal to none, by their keys."""
+    near: tuple[Near, Near] = {}, {}
+    indexed, other = sorted((0, 1), key=lambda number: len((first, second)[number].hashes[0]))
+    collections = first, second
+    texts = _distinct_texts(collections[indexed])
+    while block := dict(islice(texts, TEXTS_PER_INDEX)):
+        index = NearDuplicateIndex(block)
+        for key, text in _distinct_texts(collections[other]):
+            for place in index.find(key):
+                match = index.keys[place]
+                near[other].setdefault(key, (text, block[match]))
+                near[indexed].setdefault(match, (block[match], text))
+    for number, each in enumerate(near):
+        shared = np.isin(hash_texts(text for text, _ in each.values()), collections[1 - number].hashes[0])
+        for key in list(compress(each, shared)):
+            del each[key]
+    return near
+
+
+def _distinct_texts(collection: TextCollection) -> Iterator[tuple[str, str]]:
+    """Yield keys and texts, each once in a block of dialogues."""
+    for block in hash_blocks(collection.dialogues()):
+        _, places = np.unique(block.text_hashes, return_index=True)
+        for place in np.sort(places[block.text_hashes[places] != 0]):
+            yield comparison_key(block.texts[place]), block.texts[place]
+
+
+def _find_overlap(first: TextCollection, second: TextCollection, near: Near, examples: int) -> TextOverlap:
     (our_texts, our_pairs), (their_texts, their_pairs) = first.hashes, second.hashes
     dialogues = sharing = endings = 0
     texts: dict[str, str] = {}
@@ -167,6 +208,7 @@ def _find_overlap(first: TextCollection, second: TextCollection, examples: int) 
         second=second.name,
         texts=len(our_texts),
         shared_texts=len(np.intersect1d(our_texts, their_texts, assume_unique=True)),
+        near_texts=len(near),
         pairs=len(our_pairs),
         shared_pairs=len(np.intersect1d(our_pairs, their_pairs, assume_unique=True)),
         dialogues=dialogues,
@@ -174,6 +216,7 @@ def _find_overlap(first: TextCollection, second: TextCollection, examples: int) 
         shared_endings=endings,
         text_examples=tuple(texts.values()),
         pair_examples=tuple(pairs.values()),
+        near_examples=tuple(_longest(near, examples).values()),
     )
 
 
