@@ -61,6 +61,8 @@ def test_the_command_prints_both_directions_with_examples(data: Path, monkeypatc
     command = ("corpus", "overlap", "orders:test", "store", "--data", data)
     text = " ".join(run(*command).stdout.split())
     assert "orders:test in store" in text and "store in orders:test" in text
+    assert "0 of 2 (0.0%) others nearly" in text
+    assert "nearly" not in run(*command, "--exact").stdout
     assert "texts 1 of 2 (50.0%)" in text and "texts 1 of 3 (33.3%)" in text
     assert "text where is it?" in text and "text where is it " in text
     entries = json.loads(run(*command, "--json", "--examples", 0).stdout)

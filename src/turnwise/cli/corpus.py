@@ -129,6 +129,7 @@ def overlap_command(
     ],
     data: OptionalData = None,
     examples: Annotated[int, Option(min=0, help="Shared texts and pairs to show for each overlap.")] = 3,
+    exact: Annotated[bool, Option("--exact", help="Do not look for near-duplicates: faster for large stores.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Count the texts that stores and test data share.
@@ -143,7 +144,7 @@ def overlap_command(
     from turnwise.corpus.overlap import find_overlaps
     from turnwise.evaluation.leakage import open_text_collection
 
-    overlaps = find_overlaps([open_text_collection(name, data) for name in names], examples)
+    overlaps = find_overlaps([open_text_collection(name, data) for name in names], examples, near=not exact)
     show([asdict(overlap) for overlap in overlaps], *map(_overlap_block, overlaps), as_json=as_json)
 
 
@@ -153,7 +154,7 @@ def _overlap_block(overlap: "TextOverlap") -> Block:
 
     rows = [
         ("texts", part(overlap.shared_texts, overlap.texts)),
-        ("", f"{part(overlap.near_texts, overlap.texts)} others nearly"),
+        *([("", f"{part(near, overlap.texts)} others nearly")] if (near := overlap.near_texts) is not None else []),
         ("pairs", part(overlap.shared_pairs, overlap.pairs)),
         ("dialogues", f"{part(overlap.sharing_dialogues, overlap.dialogues)} have a shared text"),
         ("", f"{part(overlap.shared_endings, overlap.dialogues)} end with a shared pair"),

@@ -7,7 +7,7 @@ are compared. Unlike MinHash this neither misses a pair nor finds one below the 
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, product
 
 from turnwise.corpus.comparison_key import key_words
 
@@ -24,15 +24,18 @@ class NearDuplicateIndex:
         self.keys: Sequence[str] = list(dict.fromkeys(keys))
         self._words = [_words(key) for key in self.keys]
         self._frequencies = Counter(chain.from_iterable(self._words))
-        self._places: dict[str, list[int]] = defaultdict(list)
+        # by word and number of words: similar texts have similar numbers
+        self._places: dict[tuple[str, int], list[int]] = defaultdict(list)
         for place, words in enumerate(self._words):
             for word in self._prefix(words):
-                self._places[word].append(place)
+                self._places[word, len(words)].append(place)
 
     def find(self, key: str) -> Iterator[int]:
         """Yield the places in `keys` of those other texts whose words have a Jaccard similarity of at least 4/5."""
         words = _words(key)
-        candidates = {place for word in self._prefix(words) for place in self._places.get(word, ())}
+        lengths = range(-(-4 * len(words) // 5), 5 * len(words) // 4 + 1)
+        postings = product(self._prefix(words), lengths)
+        candidates = {place for posting in postings for place in self._places.get(posting, ())}
         for place in sorted(candidates):
             shared = len(words & self._words[place])
             if 5 * shared >= 4 * (len(words) + len(self._words[place]) - shared) and self.keys[place] != key:

@@ -63,7 +63,9 @@ class TextOverlap:
     second: str
     texts: int  # distinct ones of the first
     shared_texts: int  # those of them that are in the second
-    near_texts: int  # those of the others that share at least four fifths of their words with a text of the second
+    near_texts: (
+        int | None
+    )  # those of the others that share four fifths of their words with a text of the second; None: not counted
     pairs: int  # distinct consecutive ones of the first
     shared_pairs: int
     dialogues: int  # of the first
@@ -74,13 +76,16 @@ class TextOverlap:
     near_examples: tuple[tuple[str, str], ...]  # texts of the first and of the second
 
 
-def find_overlaps(collections: Sequence[TextCollection], examples: int = 3) -> list[TextOverlap]:
-    """Compare every collection with every other, in both directions, with so many examples each."""
-    near = {}
-    for first, second in combinations(collections, 2):
-        near[first.name, second.name], near[second.name, first.name] = _find_near(first, second)
+def find_overlaps(collections: Sequence[TextCollection], examples: int = 3, *, near: bool = True) -> list[TextOverlap]:
+    """Compare every collection with every other, in both directions, with so many examples each.
+
+    Without `near`, near-duplicates are not looked for, which takes minutes for two collections of 100,000s of texts.
+    """
+    found: dict[tuple[str, str], Near] = {}
+    for first, second in combinations(collections, 2) if near else ():
+        found[first.name, second.name], found[second.name, first.name] = _find_near(first, second)
     return [
-        _find_overlap(first, second, near[first.name, second.name], examples)
+        _find_overlap(first, second, found.get((first.name, second.name)), examples)
         for first, second in permutations(collections, 2)
     ]
 
@@ -187,7 +192,7 @@ def _distinct_texts(collection: TextCollection) -> Iterator[tuple[str, str]]:
             yield comparison_key(block.texts[place]), block.texts[place]
 
 
-def _find_overlap(first: TextCollection, second: TextCollection, near: Near, examples: int) -> TextOverlap:
+def _find_overlap(first: TextCollection, second: TextCollection, near: Near | None, examples: int) -> TextOverlap:
     (our_texts, our_pairs), (their_texts, their_pairs) = first.hashes, second.hashes
     dialogues = sharing = endings = 0
     texts: dict[str, str] = {}
@@ -208,7 +213,7 @@ def _find_overlap(first: TextCollection, second: TextCollection, near: Near, exa
         second=second.name,
         texts=len(our_texts),
         shared_texts=len(np.intersect1d(our_texts, their_texts, assume_unique=True)),
-        near_texts=len(near),
+        near_texts=None if near is None else len(near),
         pairs=len(our_pairs),
         shared_pairs=len(np.intersect1d(our_pairs, their_pairs, assume_unique=True)),
         dialogues=dialogues,
@@ -216,7 +221,7 @@ def _find_overlap(first: TextCollection, second: TextCollection, near: Near, exa
         shared_endings=endings,
         text_examples=tuple(texts.values()),
         pair_examples=tuple(pairs.values()),
-        near_examples=tuple(_longest(near, examples).values()),
+        near_examples=tuple(_longest(near or {}, examples).values()),
     )
 
 
