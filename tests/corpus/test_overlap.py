@@ -1,5 +1,6 @@
 """Overlaps of collections equal those of plain sets of texts and pairs."""
 
+import os
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,7 +13,11 @@ from hypothesis import strategies as st
 from tests.helpers.stores import write_store
 from turnwise.core.dialogue import Dialogue, Turn
 from turnwise.core.errors import CorpusError
+from turnwise.corpus.comparison_key import comparison_key
 from turnwise.corpus.overlap import TextCollection, TextOverlap, decontaminate_store, find_overlaps
+from turnwise.evaluation.leakage import open_text_collection
+
+DATA = os.environ.get("TURNWISE_DATA")
 
 WORDS = st.sampled_from(["yes", "Yes!", "no", "thank you", "thank-you", "goodbye", "...", "where is it?"])
 COLLECTIONS = st.lists(st.lists(WORDS, max_size=5), max_size=8)
@@ -66,6 +71,42 @@ def test_every_collection_is_compared_with_every_other() -> None:
     assert all(each.text_examples == each.pair_examples == () for each in found)
 
 
+def near(first: str, second: str) -> bool:
+    ours, theirs = ({*comparison_key(text).split()} for text in (first, second))
+    return len(ours & theirs) / len(ours | theirs) >= 0.8
+
+
+SENTENCES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=9).map(lambda words: "xx ".join([*words, ""]))
+
+
+@given(*[st.lists(st.lists(SENTENCES, min_size=1, max_size=3), min_size=1, max_size=12)] * 2)
+def test_near_texts_equal_those_of_a_comparison_of_all_pairs(first: list[list[str]], second: list[list[str]]) -> None:
+    found = overlaps(first, second, examples=1)
+    for overlap, ours, theirs in zip(found, (first, second), (second, first), strict=True):
+        our_texts, their_texts = ({comparison_key(text) for each in part for text in each} for part in (ours, theirs))
+        expected = {text for text in our_texts - their_texts if any(near(text, other) for other in their_texts)}
+        assert overlap.near_texts == len(expected)
+        assert all(comparison_key(text) in expected and near(text, other) for text, other in overlap.near_examples)
+
+
+def test_large_collections_are_indexed_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnwise.corpus.overlap.TEXTS_PER_INDEX", 2)
+    first = [[f"please order {word} for me"] for word in ("one", "two", "six", "ten")]
+    second = [[f"please order {word} for me now"] for word in ("six", "ten", "two", "nine", "eight")]
+    forward, backward = overlaps(first, second)
+    assert (forward.near_texts, backward.near_texts) == (3, 3)
+    assert ("please order ten for me", "please order ten for me now") in forward.near_examples
+    assert ("please order ten for me now", "please order ten for me") in backward.near_examples
+
+
+@pytest.mark.skipif(DATA is None, reason="TURNWISE_DATA is not set: real data needed")
+def test_near_texts_of_hwu64_in_massive() -> None:
+    names = ("hwu64_kfold:test", "massive:train")
+    overlap, _ = find_overlaps([open_text_collection(name, Path(DATA or "")) for name in names])
+    # of the 589 that are left without the shared ones
+    assert (overlap.texts, overlap.shared_texts, overlap.near_texts) == (1_076, 487, 40)
+
+
 def write_ours(factory: pytest.TempPathFactory, ours: list[list[str]]) -> Path:
     folder = factory.mktemp("stores")
     write_store(folder / "ours", [dialogue(str(number), *each) for number, each in enumerate(ours)])
@@ -90,10 +131,10 @@ def test_decontamination_drops_shared_pairs_and_shared_single_texts_only(
     collection = TextCollection("theirs", lambda: theirs)
     if not kept:
         with pytest.raises(CorpusError, match=r"every dialogue of .*ours is in theirs"):
-            decontaminate_store(folder / "ours", [collection], folder / "clean")
+            decontaminate_store(folder / "ours", [collection], folder / "clean", by_turn=False)
         assert not (folder / "clean").exists()
         return
-    clean = decontaminate_store(folder / "ours", [collection], folder / "clean")
+    clean = decontaminate_store(folder / "ours", [collection], folder / "clean", by_turn=False)
     assert [each.id for each in clean] == kept
     assert clean.manifest["facts"]["dropped"] == {"theirs": len(ours) - len(kept)}
 
@@ -144,3 +185,19 @@ def test_decontamination_by_turn_keeps_ids_of_whole_dialogues_and_numbers_the_re
     assert [(each.id, [turn.text for turn in each.turns]) for each in clean] == [
         *(("a/1", ["Hi"]), ("a/2", ["thanks", "bye"]), ("b", ["hello", "there"]))
     ]
+
+
+def test_single_texts_are_dropped_by_turn_and_dialogues_by_their_pairs(tmp_path: Path) -> None:
+    """By dialogue, an utterance of a data set of intents would stay in dialogues of several turns."""
+    write_store(
+        tmp_path / "ours",
+        [dialogue("a", "hi", "wake me up", "done"), dialogue("b", "yes", "it is late", "ok"), dialogue("c", "stop")],
+    )
+    collections = [
+        TextCollection("intents", lambda: [["Wake me up!"], ["stop"]]),
+        TextCollection("dialogues", lambda: [["yes", "it is late"], ["done"]]),
+    ]
+    clean = decontaminate_store(tmp_path / "ours", collections, tmp_path / "clean")
+    assert [(each.id, [turn.text for turn in each.turns]) for each in clean] == [("a/1", ["hi"]), ("a/2", ["done"])]
+    assert clean.manifest["facts"]["dropped"] == {"intents": 2, "dialogues": 1}
+    assert clean.manifest["options"]["by_turn"] == {"intents": True, "dialogues": False}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from turnwise.corpus.training_data import comparison_key
+from turnwise.corpus.comparison_key import comparison_key
 from turnwise.evaluation.leakage import open_text_collection
 
 AUTHORED = Path(__file__).parents[2] / "authored"

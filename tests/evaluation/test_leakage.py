@@ -3,6 +3,7 @@
 import json
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,14 @@ from turnwise.evaluation.datasets.dialogues import (
 )
 from turnwise.evaluation.datasets.intents import IntentData, IntentUtterance, OutOfScopeTexts, load_intents
 from turnwise.evaluation.datasets.sentence_pairs import SimilarityPair
-from turnwise.evaluation.leakage import Leakage, describe_training_data, find_leakage, find_seen, without_seen
+from turnwise.evaluation.leakage import (
+    Leakage,
+    describe_training_data,
+    find_leakage,
+    find_seen,
+    label_shift,
+    without_seen,
+)
 from turnwise.evaluation.reporting.comparison import compare
 from turnwise.evaluation.reporting.report import render_report, write_report
 from turnwise.models.loading import ModelUnderTest, load_model, with_reranker, wrap_model
@@ -44,9 +52,9 @@ def turns(*texts: str) -> tuple[Turn, ...]:
     return tuple(Turn((USER, SYSTEM)[number % 2], text) for number, text in enumerate(texts))
 
 
-def trained_on(*dialogues: tuple[str, ...]) -> TrainingData:
+def trained_on(*dialogues: tuple[str, ...], labelled: Sequence[str] | None = None) -> TrainingData:
     numbered = [Dialogue(str(number), turns(*texts)) for number, texts in enumerate(dialogues)]
-    return TrainingData.of(numbered, sum(map(len, dialogues)))
+    return TrainingData.of(numbered, sum(map(len, dialogues)), labelled)
 
 
 TRAINING = trained_on(
@@ -80,15 +88,57 @@ def test_responses_count_by_the_last_turn_and_a_correct_response() -> None:
     assert without_seen(QuestionData("mine", pairs), TRAINING).pairs == pairs[1:]
 
 
-def test_inference_counts_by_the_statement_in_question_and_by_label() -> None:
+def test_inference_counts_by_the_context_or_the_statement_in_question() -> None:
     test = (
-        InferenceExample(turns("hi", "what is it", "cancel my order", "done"), "consistent"),
-        InferenceExample(turns("where is my parcel", "it is lost"), "inconsistent"),
+        InferenceExample(
+            turns("hi", "what is it", "cancel my order", "done"), "consistent"
+        ),  # statement after its turn
+        InferenceExample(turns("where is my parcel", "it is lost"), "inconsistent"),  # a context of one turn
+        InferenceExample(turns("where is my parcel", "it is on its way", "good", "no"), "inconsistent"),
+        InferenceExample(turns("where is my parcel", "it is on its way", "thank you", "no"), "inconsistent"),
         InferenceExample(turns("done"), "consistent"),  # no context
     )
+    assert find_seen(test, TRAINING)[0].tolist() == [True, True, False, True, False]
     leakage = find_leakage(InferenceData("mine", test=test), TRAINING)
-    assert leakage is not None and leakage.seen_by_label == {"consistent": (1, 2), "inconsistent": (0, 1)}
-    assert leakage.summary() == ("1 of 3 examples, 3 of 6 texts, 1 of 2 pairs (consistent 1 of 2, inconsistent 0 of 1)")
+    assert leakage is not None and leakage.seen_by_label == {"consistent": (1, 2), "inconsistent": (2, 3)}
+    assert leakage.summary().endswith("(consistent 1 of 2, inconsistent 2 of 3)")
+
+
+def test_an_exclusion_that_changes_the_labels_is_refused() -> None:
+    """Without the seen examples, always answering "inconsistent" would be right in 40 of 50 cases instead of half."""
+
+    def examples(seen: int, label: str) -> list[InferenceExample]:
+        replies = [f"{label} {number}" for number in range(40)]
+        return [
+            InferenceExample(turns("cancel my order" if number < seen else "hello", reply), label)
+            for number, reply in enumerate(replies)
+        ]
+
+    shifted = InferenceData("mine", test=(*examples(30, "consistent"), *examples(0, "inconsistent")))
+    with pytest.raises(DatasetError, match=r"label distribution .*p = .*inconsistent 50.0% → 80.0%.* Evaluate on all"):
+        without_seen(shifted, TRAINING)
+    balanced = InferenceData("mine", test=(*examples(30, "consistent"), *examples(28, "inconsistent")))
+    assert len(without_seen(balanced, TRAINING).test) == 22
+    leakage = find_leakage(balanced, TRAINING)
+    assert leakage is not None
+    assert leakage.as_dict()["label_changes"] == "consistent 50.0% → 45.5%, inconsistent 50.0% → 54.5%"
+
+
+@pytest.mark.parametrize(
+    ("counts", "low", "high"),
+    [
+        ({}, 1, 1),
+        ({"a": (5, 10)}, 1, 1),
+        ({"a": (0, 10), "b": (0, 10)}, 1, 1),
+        ({"a": (50, 100), "b": (50, 100)}, 1, 1),
+        ({"a": (70, 100), "b": (50, 100)}, 0.003, 0.007),  # chi-square with Yates' correction: 7.52
+        ({"a": (40, 100), "b": (40, 100)} | {f"rare {number}": (1, 2) for number in range(10)}, 0.3, 0.7),
+    ],
+)
+def test_label_shift_is_the_p_value_of_a_chi_square_test(
+    counts: dict[str, tuple[int, int]], low: float, high: float
+) -> None:
+    assert low <= label_shift(counts) <= high
 
 
 def test_actions_count_by_the_whole_dialogue_so_far() -> None:
@@ -121,9 +171,10 @@ def test_what_chance_explains_is_no_leakage(seen: int, examples: int, affected: 
 
 def test_only_seen_test_examples_are_excluded() -> None:
     labelled = tuple(IntentUtterance(text, label) for text, label in (("done", "a"), ("new", "b"), ("newer", "a")))
-    data = IntentData("mine", labelled, labelled, labelled, OutOfScopeTexts(test=("thank you", "who")))
+    train = labelled[1:]
+    data = IntentData("mine", train, labelled, labelled, OutOfScopeTexts(test=("thank you", "who")))
     left = without_seen(data, TRAINING)
-    assert (left.train, left.valid, left.test) == (labelled, labelled, labelled[1:])
+    assert (left.train, left.valid, left.test) == (train, labelled, labelled[1:])
     assert left.out_of_scope.test == ("who",)
 
 
@@ -136,6 +187,35 @@ def test_data_without_unseen_examples_or_classes_are_refused() -> None:
     outside = IntentData("mine", test=examples[1:], out_of_scope=OutOfScopeTexts(test=("done",)))
     with pytest.raises(DatasetError, match="the model has seen all 1 out-of-scope test examples of mine"):
         without_seen(outside, TRAINING)
+
+
+@pytest.mark.parametrize(
+    ("labels", "seen", "verdict"),
+    [
+        (True, 10, "trained on this data set's labelled training split (10 of 50 texts)"),
+        (None, 5, "trained on this data set's (perhaps labelled) training split (5 of 50 texts)"),
+        (True, 4, ""),
+        (False, 50, ""),
+    ],
+)
+def test_training_on_the_labelled_training_split_cannot_be_excluded(
+    labels: bool | None, seen: int, verdict: str
+) -> None:
+    pool = tuple(IntentUtterance(f"sentence {number}", "ab"[number % 2]) for number in range(50))
+    test = tuple(IntentUtterance(text, label) for text, label in (("new", "a"), ("newer", "b")))
+    data = IntentData("mine", pool, test=test)
+    texts = [example.text for example in pool[:seen]]
+    labelled = {True: texts, False: (), None: None}[labels]
+    training = trained_on(*((text,) for text in texts), labelled=labelled)
+    leakage = find_leakage(data, training)
+    assert leakage is not None and leakage.seen_examples == 0
+    assert (leakage.verdict, leakage.affected) == (verdict, bool(verdict))
+    if verdict:
+        assert leakage.summary().startswith(f"{verdict}; 0 of 2 examples")
+        with pytest.raises(DatasetError, match="knows the answers also to test examples that it has not seen"):
+            without_seen(data, training)
+    else:
+        assert without_seen(data, training).test == test
 
 
 TEXTS = [f"{verb} my {thing} now" for verb in ("cancel", "send", "return") for thing in ("order", "parcel", "letter")]
@@ -183,6 +263,15 @@ def test_results_with_different_exclusions_are_not_compared(tmp_path: Path) -> N
     assert {each.reason for each in compare(tmp_path / "first", tmp_path / "third")} == {""}
 
 
+def test_an_evaluation_with_nothing_left_says_why(tmp_path: Path) -> None:
+    data = write_intents(tmp_path, TEXTS)
+    training = trained_on(*((text,) for text in TEXTS))
+    with pytest.raises(
+        TurnwiseError, match=r"without seen examples: .*the model has seen all 9 test examples of orders"
+    ):
+        evaluate(model_with(training), data, tasks=["intents"], exclude_seen=True)
+
+
 def test_models_without_filters_cannot_exclude_and_say_what_is_known(tmp_path: Path) -> None:
     data = write_intents(tmp_path, TEXTS)
     stated = TrainingData(statements=("trained on letters",))
@@ -225,7 +314,9 @@ def test_a_trained_model_reports_and_marks_what_it_has_seen(tmp_path: Path) -> N
     assert f"<sup>†</sup> {note}" in (tmp_path / "all" / "report.html").read_text()
 
     answer = run(*command, "--out", tmp_path / "rest", "--exclude-seen")
-    assert f"seen in training: orders (intents): {summary}, excluded" in answer.stderr.splitlines()
+    changes = "cancel 33.3% → 0.0%, return 33.3% → 60.0%, send 33.3% → 40.0%"
+    line = f"seen in training: orders (intents): {summary}, excluded (labels before → after: {changes})"
+    assert line in answer.stderr.splitlines()
     assert "†" not in answer.stdout
     content = json.loads((tmp_path / "rest" / "results.json").read_text())
     assert {(row["n"], row["seen"]) for row in content["rows"]} == {(5, None)}
@@ -233,6 +324,31 @@ def test_a_trained_model_reports_and_marks_what_it_has_seen(tmp_path: Path) -> N
     silent = recipe("dse", "steps=1", "batch_size=4", "record_training_data=false")
     train(silent, read_corpus(store), tmp_path / "silent")
     assert load_model(str(tmp_path / "silent")).training_data is None
+
+
+def test_a_model_trained_on_labels_is_marked_and_nothing_can_be_excluded(tmp_path: Path) -> None:
+    """A model that learnt the labelled training split, and none of the test texts."""
+    data = write_intents(tmp_path / "data", TEXTS)
+    dialogues = [
+        Dialogue(str(number), (Turn(USER, f"please {text}", intent=text.split()[0]),))
+        for number, text in enumerate(TEXTS)
+    ]
+    store = write_store(tmp_path / "store", dialogues, reader="jsonl")
+    (tmp_path / "labelled.yaml").write_text("objectives: {labelled: {utterances: 2}}\n")
+    train(recipe(str(tmp_path / "labelled.yaml"), "steps=1"), read_corpus(store), tmp_path / "model")
+    summary = "trained on this data set's labelled training split (9 of 9 texts); 0 of 9 examples, 0 of 9 texts"
+    command = ("evaluate", tmp_path / "model", "--task", "intents", "--data", data)
+    answer = run(*command, "--out", tmp_path / "all")
+    assert f"seen in training: orders (intents): {summary}" in answer.stderr.splitlines()
+    assert "†  (95%:" in answer.stdout
+    content = json.loads((tmp_path / "all" / "results.json").read_text())
+    assert {row["seen"] for row in content["rows"]} == {f"orders: {summary}"}
+    assert content["data"][0]["leakage"]["verdict"] == summary.partition(";")[0]
+    warning = "The model was trained on the labelled training split of orders: it knows the answers."
+    report = (tmp_path / "all" / "report.html").read_text()
+    assert warning in report and summary.partition("this")[0] in report
+    answer = run(*command, "--out", tmp_path / "rest", "--exclude-seen", code=1)
+    assert "orders: the model was trained on this data set's labelled training split" in answer.stderr
 
 
 def test_minilm_states_its_training_data_and_models_trained_from_it_keep_the_statement(tmp_path: Path) -> None:
@@ -257,21 +373,39 @@ def test_ci_tod_is_built_from_kvret() -> None:
     training = TrainingData.of(kvret, sum(len(dialogue.turns) for dialogue in kvret))
     leakage = find_leakage(data, training)
     assert leakage is not None and leakage.affected
-    assert (leakage.seen_examples, leakage.examples) == (109, 318)
-    assert leakage.seen_by_label == {"consistent": (109, 162), "inconsistent": (0, 156)}
+    assert (leakage.seen_pairs, leakage.seen_examples, leakage.examples) == (108, 299, 318)
+    assert leakage.seen_by_label == {"consistent": (152, 162), "inconsistent": (147, 156)}
     left = Counter(example.label for example in without_seen(data, training).test)
-    assert left == {"consistent": 53, "inconsistent": 156}
+    assert left == {"consistent": 10, "inconsistent": 9}
 
 
 @needs_data
 def test_hwu64_and_massive_share_texts() -> None:
     assert DATA is not None
     hwu64, massive = (load_intents(name, Path(DATA)) for name in ("hwu64_kfold", "massive"))
-    for tested, trained, seen in ((hwu64, massive, 491), (massive, hwu64, 1_135)):
+    for tested, trained, seen in ((hwu64, massive, 487), (massive, hwu64, 1_131)):
         training = TrainingData.of(
             [Dialogue(str(number), turns(example.text)) for number, example in enumerate(trained.train)],
             len(trained.train),
+            labelled=(),
         )
         leakage = find_leakage(tested, training)
         assert leakage is not None and leakage.affected
         assert leakage.seen_examples == pytest.approx(seen, abs=3)  # false positives
+        # the labels that are left differ, but none of many becomes so frequent that it gives away the answer
+        assert leakage.label_p < 1e-10
+        assert len(without_seen(tested, training).test) == leakage.examples - leakage.seen_examples
+
+
+@needs_data
+def test_a_model_trained_on_the_labels_of_clinc150_gets_a_verdict() -> None:
+    assert DATA is not None
+    data = load_intents("clinc150", Path(DATA))
+    dialogues = [Dialogue(str(number), turns(example.text)) for number, example in enumerate(data.train)]
+    training = TrainingData.of(dialogues, len(dialogues), [example.text for example in data.train])
+    leakage = find_leakage(data, training)
+    assert leakage is not None
+    assert (leakage.examples, leakage.seen_examples) == (5_500, pytest.approx(27, abs=2))  # hardly any test example
+    assert leakage.verdict.startswith("trained on this data set's labelled training split (15,000 of 15,000")
+    with pytest.raises(DatasetError, match=r"clinc150: the model was trained on .* labelled training split"):
+        without_seen(data, training)

@@ -61,6 +61,8 @@ def test_the_command_prints_both_directions_with_examples(data: Path, monkeypatc
     command = ("corpus", "overlap", "orders:test", "store", "--data", data)
     text = " ".join(run(*command).stdout.split())
     assert "orders:test in store" in text and "store in orders:test" in text
+    assert "0 of 2 (0.0%) others nearly" in text
+    assert "nearly" not in run(*command, "--exact").stdout
     assert "texts 1 of 2 (50.0%)" in text and "texts 1 of 3 (33.3%)" in text
     assert "text where is it?" in text and "text where is it " in text
     entries = json.loads(run(*command, "--json", "--examples", 0).stdout)
@@ -79,11 +81,11 @@ def test_the_command_drops_what_is_in_test_data(data: Path, tmp_path: Path) -> N
     write_store(tmp_path / "store", dialogues, reader="jsonl")
     command = ("corpus", "decontaminate", tmp_path / "store", "--against", "orders:test", "--data", data)
     text = " ".join(run(*command, "--out", tmp_path / "clean").stdout.split())
-    assert "read 4 dialogues" in text and "dialogues dropped, in orders:test 2" in text and "kept 2 dialogues" in text
-    assert texts(str(tmp_path / "clean"), None) == [["stop it"], ["send it", "done"]]
+    assert "read 4 dialogues" in text and "turns dropped, in orders:test 3" in text and "kept 2 dialogues" in text
+    assert texts(str(tmp_path / "clean"), None) == [["stop it"], ["done"]]
     assert "choose another --out" in run(*command, "--out", tmp_path / "store", code=1).stderr
     run(*command, "--against", "orders:train", "--out", tmp_path / "cleaner", "--json")
-    assert texts(str(tmp_path / "cleaner"), None) == [["send it", "done"]]
-    text = " ".join(run(*command, "--by-turn", "--out", tmp_path / "turns").stdout.split())
-    assert "turns dropped, in orders:test 3" in text and "kept 2 dialogues" in text
-    assert texts(str(tmp_path / "turns"), None) == [["stop it"], ["done"]]
+    assert texts(str(tmp_path / "cleaner"), None) == [["done"]]
+    text = " ".join(run(*command, "--by-dialogue", "--out", tmp_path / "dialogues").stdout.split())
+    assert "dialogues dropped, in orders:test 2" in text and "kept 2 dialogues" in text
+    assert texts(str(tmp_path / "dialogues"), None) == [["stop it"], ["send it", "done"]]

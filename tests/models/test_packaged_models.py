@@ -195,7 +195,8 @@ def test_training_starts_from_the_packaged_encoder(
     assert stored_types(tmp_path / "run" / "model.safetensors") <= {"F32", "I64"}
     before, after = load_training_data(locate_model(TURNWISE_SMALL)), load_training_data(tmp_path / "run")
     assert before is not None and after is not None
-    assert len(after.texts) == len(before.texts) + 1 and after.statements == before.statements
+    assert {each.key_version for each in before.stages} == {1}  # made by turnwise 0.2.0
+    assert len(after.stages) == len(before.stages) + 1 and after.statements == before.statements
 
 
 # ---- use-multilingual, in the package of others

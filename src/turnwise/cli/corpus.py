@@ -136,12 +136,13 @@ def overlap_command(
     ],
     data: OptionalData = None,
     examples: Annotated[int, Option(min=0, help="Shared texts and pairs to show for each overlap.")] = 3,
+    exact: Annotated[bool, Option("--exact", help="Do not look for near-duplicates: faster for large stores.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Count the texts that stores and test data share.
 
-    Pairs of consecutive texts are counted as well. Texts that differ only in case, punctuation or white space count as
-    equal.
+    Pairs of consecutive texts are counted as well. Texts that differ only in case and punctuation count as equal, and
+    texts that share at least four fifths of their words as nearly equal.
 
     Example: `turnwise corpus overlap stores/kvret ci_tod:test --data data`
     """
@@ -150,7 +151,7 @@ def overlap_command(
     from turnwise.corpus.overlap import find_overlaps
     from turnwise.evaluation.leakage import open_text_collection
 
-    overlaps = find_overlaps([open_text_collection(name, data) for name in names], examples)
+    overlaps = find_overlaps([open_text_collection(name, data) for name in names], examples, near=not exact)
     show([asdict(overlap) for overlap in overlaps], *map(_overlap_block, overlaps), as_json=as_json)
 
 
@@ -160,11 +161,13 @@ def _overlap_block(overlap: "TextOverlap") -> Block:
 
     rows = [
         ("texts", part(overlap.shared_texts, overlap.texts)),
+        *([("", f"{part(near, overlap.texts)} others nearly")] if (near := overlap.near_texts) is not None else []),
         ("pairs", part(overlap.shared_pairs, overlap.pairs)),
         ("dialogues", f"{part(overlap.sharing_dialogues, overlap.dialogues)} have a shared text"),
         ("", f"{part(overlap.shared_endings, overlap.dialogues)} end with a shared pair"),
         *(("text", excerpt(text)) for text in overlap.text_examples),
         *(("pair", " → ".join(map(excerpt, pair))) for pair in overlap.pair_examples),
+        *(("nearly", " ≈ ".join(map(excerpt, pair))) for pair in overlap.near_examples),
     ]
     return facts(f"{overlap.first} in {overlap.second}", rows)
 
@@ -174,14 +177,18 @@ def decontaminate_command(
     store: Annotated[Path, Argument(help="Store to read.")],
     against: Annotated[list[str], Option(metavar="NAME", help="Test data, as for `corpus overlap`; repeatable.")],
     out: StoreOut,
-    by_turn: Annotated[bool, Option("--by-turn", help="Drop single turns, and split their dialogues there.")] = False,
+    by_turn: Annotated[
+        bool | None,
+        Option("--by-turn/--by-dialogue", help="Drop single turns, or dialogues; by default, what each NAME has."),
+    ] = None,
     data: OptionalData = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a store without the dialogues found in test data.
+    """Copy a store without the dialogues or turns found in test data.
 
-    A dialogue is dropped if --against has one of its consecutive pairs; a dialogue of one turn, if it has its text.
-    With --by-turn, no text of --against remains.
+    A dialogue is dropped if --against has one of its consecutive pairs; a dialogue of one turn, if it has its text. If
+    --against has single texts only, such as intents, or with --by-turn, every turn that it has is dropped, and its
+    dialogue is split there.
 
     Example: `turnwise corpus decontaminate stores/massive --against hwu64:test --data data --out stores/massive-clean`
     """
@@ -191,10 +198,13 @@ def decontaminate_command(
     collections = [open_text_collection(name, data) for name in against]
     with progress_bar() as progress:
         written = decontaminate_store(store, collections, out, progress, by_turn=by_turn)
-    dropped, unit = written.manifest["facts"]["dropped"], "turns" if by_turn else "dialogues"
+    dropped, turns_of = written.manifest["facts"]["dropped"], written.manifest["options"]["by_turn"]
     rows = [
         ("read", f"{written.manifest['read']['dialogues']:,} dialogues"),
-        *((f"{unit} dropped, in {name}", f"{count:,}") for name, count in dropped.items()),
+        *(
+            (f"{'turns' if turns_of[name] else 'dialogues'} dropped, in {name}", f"{count:,}")
+            for name, count in dropped.items()
+        ),
         ("kept", f"{len(written):,} dialogues"),
     ]
     show(manifest_summary(written), facts(str(out), rows), as_json=as_json)

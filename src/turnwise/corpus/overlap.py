@@ -1,9 +1,9 @@
 """Overlaps of collections of texts, which are compared as in `training_data.py`, and removing them from a store."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice, permutations
+from itertools import combinations, compress, islice, permutations
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +12,8 @@ import numpy as np
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.progress import Progress, silent
+from turnwise.corpus.comparison_key import comparison_key
+from turnwise.corpus.near_duplicates import TEXTS_PER_INDEX, NearDuplicateIndex
 from turnwise.corpus.storage.store import Store
 from turnwise.corpus.storage.writing import StoreWriter, derived_provenance, open_for_copy
 from turnwise.corpus.training_data import (
@@ -19,12 +21,15 @@ from turnwise.corpus.training_data import (
     HashedDialogues,
     Hashes,
     Mask,
-    comparison_key,
     hash_blocks,
     hash_dialogues,
+    hash_texts,
 )
 
 Item = TypeVar("Item")
+
+#: Texts by their keys, each with one that it is near to.
+Near = dict[str, tuple[str, str]]
 
 
 @dataclass(frozen=True)  # no slots: the hashes are cached in the instance
@@ -44,6 +49,11 @@ class TextCollection:
         # without 0, which stands for a text without words and for no pair
         return np.unique(np.concatenate(texts))[1:], np.unique(np.concatenate(pairs))[1:]
 
+    @property
+    def has_single_texts(self) -> bool:
+        """Whether it has no consecutive pairs, such as a data set of intents."""
+        return not len(self.hashes[1])
+
 
 @dataclass(frozen=True, slots=True)
 class TextOverlap:
@@ -53,6 +63,9 @@ class TextOverlap:
     second: str
     texts: int  # distinct ones of the first
     shared_texts: int  # those of them that are in the second
+    near_texts: (
+        int | None
+    )  # those of the others that share four fifths of their words with a text of the second; None: not counted
     pairs: int  # distinct consecutive ones of the first
     shared_pairs: int
     dialogues: int  # of the first
@@ -60,11 +73,21 @@ class TextOverlap:
     shared_endings: int  # whose last two texts follow one another in the second too
     text_examples: tuple[str, ...]  # the longest shared ones, as the first has them
     pair_examples: tuple[tuple[str, str], ...]
+    near_examples: tuple[tuple[str, str], ...]  # texts of the first and of the second
 
 
-def find_overlaps(collections: Sequence[TextCollection], examples: int = 3) -> list[TextOverlap]:
-    """Compare every collection with every other, in both directions, with so many examples each."""
-    return [_find_overlap(first, second, examples) for first, second in permutations(collections, 2)]
+def find_overlaps(collections: Sequence[TextCollection], examples: int = 3, *, near: bool = True) -> list[TextOverlap]:
+    """Compare every collection with every other, in both directions, with so many examples each.
+
+    Without `near`, near-duplicates are not looked for, which takes minutes for two collections of 100,000s of texts.
+    """
+    found: dict[tuple[str, str], Near] = {}
+    for first, second in combinations(collections, 2) if near else ():
+        found[first.name, second.name], found[second.name, first.name] = _find_near(first, second)
+    return [
+        _find_overlap(first, second, found.get((first.name, second.name)), examples)
+        for first, second in permutations(collections, 2)
+    ]
 
 
 def decontaminate_store(
@@ -73,49 +96,60 @@ def decontaminate_store(
     out: Path | str,
     progress: Progress = silent,
     *,
-    by_turn: bool = False,
+    by_turn: bool | None = None,
 ) -> Store:
     """Copy a store without what overlaps with collections, such as test sets.
 
-    A dialogue is dropped if a collection has one of its consecutive pairs; a dialogue of one turn, if it has its text.
-    With `by_turn`, every turn whose text a collection has is dropped instead, and what comes before and after it become
-    separate dialogues, so that no new consecutive pairs arise. A previous store at `out` is replaced once all is done;
-    the manifest's `facts` count the dialogues or turns that each collection dropped.
+    By dialogue, one is dropped if a collection has one of its consecutive pairs; a dialogue of one turn, if it has its
+    text. By turn, every turn whose text a collection has is dropped, and what comes before and after it become separate
+    dialogues, so that no new consecutive pairs arise. A previous store at `out` is replaced once all is done; the
+    manifest's `facts` count the dialogues or turns that each collection dropped.
+
+    Args:
+        store: the store to copy.
+        collections: what it must not overlap with.
+        out: the folder of the new store.
+        progress: called with the number of dialogues read.
+        by_turn: whether to drop turns; None: for collections of single texts, whose texts would stay in dialogues of
+            several turns otherwise.
     """
     opened = open_for_copy(store, out)
-    dropped = dict.fromkeys([collection.name for collection in collections], 0)
+    turns_of = {each.name: each.has_single_texts if by_turn is None else by_turn for each in collections}
+    dropped = dict.fromkeys(turns_of, 0)
     read = {"dialogues": 0, "utterances": 0}
     with StoreWriter(Path(out)) as writer:
         dialogues = iter(opened)
         while block := list(islice(dialogues, DIALOGUES_PER_BLOCK)):
             hashed = hash_dialogues([[turn.text for turn in dialogue.turns] for dialogue in block])
-            kept = np.ones(len(hashed.texts) if by_turn else len(block), np.bool_)
+            kept = np.ones(len(hashed.texts), np.bool_)
             for collection in collections:
-                shared = _find_shared(hashed, collection, by_turn)
-                dropped[collection.name] += int((kept & shared).sum())
+                shared = _find_shared(hashed, collection, turns_of[collection.name])
+                lost = kept & shared
+                single = turns_of[collection.name]
+                dropped[collection.name] += int((lost if single else np.logical_or.reduceat(lost, hashed.starts)).sum())
                 kept &= ~shared
-            kept_turns = kept if by_turn else np.repeat(kept, hashed.ends - hashed.starts + 1)
-            for dialogue, flags in zip(block, np.split(kept_turns, hashed.starts[1:]), strict=True):
+            for dialogue, flags in zip(block, np.split(kept, hashed.starts[1:]), strict=True):
                 for piece in _split_dialogue(dialogue, flags):
                     writer.write(piece)
             read["dialogues"] += len(block)
             read["utterances"] += len(hashed.texts)
             progress("reading dialogues", read["dialogues"], len(opened))
         if not writer.counts.dialogues:
-            unit = "turn" if by_turn else "dialogue"
+            unit = "turn" if all(turns_of.values()) else "dialogue"
             raise CorpusError(f"every {unit} of {opened.folder} is in {', '.join(dropped)}; {out} is not written")
-        options = {"against": list(dropped), "by_turn": by_turn}
+        options = {"against": list(dropped), "by_turn": turns_of}
         return writer.commit(derived_provenance(opened, "decontaminate", options, read, {"dropped": dropped}))
 
 
 def _find_shared(hashed: HashedDialogues, collection: TextCollection, by_turn: bool) -> Mask:
-    """Return which texts, or else which dialogues by a consecutive pair or their only text, a collection has."""
+    """Return which texts a collection has, or else which are in dialogues whose pair or only text it has."""
     texts, pairs = collection.hashes
     shared_texts = np.isin(hashed.text_hashes, texts)
     if by_turn:
         return shared_texts
     shared_pairs = np.logical_or.reduceat(np.isin(hashed.pair_hashes, pairs), hashed.starts)
-    return np.where(hashed.starts == hashed.ends, shared_texts[hashed.starts], shared_pairs)
+    shared = np.where(hashed.starts == hashed.ends, shared_texts[hashed.starts], shared_pairs)
+    return np.repeat(shared, hashed.ends - hashed.starts + 1)
 
 
 def _split_dialogue(dialogue: Dialogue, kept: Mask) -> list[Dialogue]:
@@ -130,7 +164,35 @@ def _split_dialogue(dialogue: Dialogue, kept: Mask) -> list[Dialogue]:
     ]
 
 
-def _find_overlap(first: TextCollection, second: TextCollection, examples: int) -> TextOverlap:
+def _find_near(first: TextCollection, second: TextCollection) -> tuple[Near, Near]:
+    """Return the texts of each collection that are near to one of the other, but equal to none, by their keys."""
+    near: tuple[Near, Near] = {}, {}
+    indexed, other = sorted((0, 1), key=lambda number: len((first, second)[number].hashes[0]))
+    collections = first, second
+    texts = _distinct_texts(collections[indexed])
+    while block := dict(islice(texts, TEXTS_PER_INDEX)):
+        index = NearDuplicateIndex(block)
+        for key, text in _distinct_texts(collections[other]):
+            for place in index.find(key):
+                match = index.keys[place]
+                near[other].setdefault(key, (text, block[match]))
+                near[indexed].setdefault(match, (block[match], text))
+    for number, each in enumerate(near):
+        shared = np.isin(hash_texts(text for text, _ in each.values()), collections[1 - number].hashes[0])
+        for key in list(compress(each, shared)):
+            del each[key]
+    return near
+
+
+def _distinct_texts(collection: TextCollection) -> Iterator[tuple[str, str]]:
+    """Yield keys and texts, each once in a block of dialogues."""
+    for block in hash_blocks(collection.dialogues()):
+        _, places = np.unique(block.text_hashes, return_index=True)
+        for place in np.sort(places[block.text_hashes[places] != 0]):
+            yield comparison_key(block.texts[place]), block.texts[place]
+
+
+def _find_overlap(first: TextCollection, second: TextCollection, near: Near | None, examples: int) -> TextOverlap:
     (our_texts, our_pairs), (their_texts, their_pairs) = first.hashes, second.hashes
     dialogues = sharing = endings = 0
     texts: dict[str, str] = {}
@@ -151,6 +213,7 @@ def _find_overlap(first: TextCollection, second: TextCollection, examples: int) 
         second=second.name,
         texts=len(our_texts),
         shared_texts=len(np.intersect1d(our_texts, their_texts, assume_unique=True)),
+        near_texts=None if near is None else len(near),
         pairs=len(our_pairs),
         shared_pairs=len(np.intersect1d(our_pairs, their_pairs, assume_unique=True)),
         dialogues=dialogues,
@@ -158,6 +221,7 @@ def _find_overlap(first: TextCollection, second: TextCollection, examples: int) 
         shared_endings=endings,
         text_examples=tuple(texts.values()),
         pair_examples=tuple(pairs.values()),
+        near_examples=tuple(_longest(near or {}, examples).values()),
     )
 
 

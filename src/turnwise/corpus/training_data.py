@@ -1,20 +1,18 @@
 """Which texts and consecutive pairs a model was trained on, as Bloom filters small enough to travel with the model.
 
 A filter answers "was this text in the training data?" without holding the texts: never wrong for a text that was, and
-wrong with probability 7·10⁻⁵ for one that was not. Texts that differ in case, punctuation or white space only count as
-equal. Whoever has a filter can test whether a text that they know was in the training data, so it can be left out.
+wrong with probability 7·10⁻⁵ for one that was not. Texts with equal keys (`comparison_key`) count as equal. Whoever has
+a filter can test whether a text that they know was in the training data, so it can be left out.
 """
 
 import hashlib
 import json
-import re
-import unicodedata
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +20,7 @@ import numpy.typing as npt
 from turnwise.core.dialogue import Dialogue
 from turnwise.core.errors import CorpusError
 from turnwise.core.files import write_tensors
+from turnwise.corpus.comparison_key import KEY_VERSION, KEY_VERSIONS, comparison_key
 from turnwise.corpus.storage.fingerprints import text_fingerprint
 
 TRAINING_DATA = "training_data.safetensors"  # the file in a model folder
@@ -32,24 +31,20 @@ BITS_PER_ITEM, HASHES = 20, 14
 #: The probability that a filter takes a new text for one of its own: at most (1 - e^(-hashes / bits))^hashes.
 FALSE_POSITIVE_RATE = float((1 - np.exp(-HASHES / BITS_PER_ITEM)) ** HASHES)
 
+_MIN_ITEMS = 1_000  # in filters of fewer bits, items would share the bits of several hash functions by chance
+
 DIALOGUES_PER_BLOCK = 10_000  # dialogues that are hashed at a time
 
-_VERSION = "1"
-_NOT_IN_WORDS = re.compile(r"[\W_]+")
+_VERSION = "2"
+_FIRST_VERSION = "1"  # keys of version 1, and nothing is known of labels
 
 Hashes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 
-def comparison_key(text: str) -> str:
-    """Return the letters and digits of a text in lower case, so that "What's new?" equals "what 's new ?"."""
-    text = text if text.isascii() else unicodedata.normalize("NFKC", text)
-    return _NOT_IN_WORDS.sub("", text.casefold())
-
-
-def hash_texts(texts: Iterable[str]) -> Hashes:
-    """Return the hash of each text; 0 for a text without words, which is no evidence of anything."""
-    keys = (comparison_key(text) for text in texts)
+def hash_texts(texts: Iterable[str], key_version: int = KEY_VERSION) -> Hashes:
+    """Return the hash of each text's key; 0 for a text without words, which is no evidence of anything."""
+    keys = (comparison_key(text, key_version) for text in texts)
     return np.frombuffer(array("Q", (text_fingerprint(key) if key else 0 for key in keys)), np.uint64)
 
 
@@ -83,11 +78,11 @@ class HashedDialogues:
         return self.pair_hashes[self.ends - 1]
 
 
-def hash_dialogues(dialogues: Sequence[Sequence[str]]) -> HashedDialogues:
+def hash_dialogues(dialogues: Sequence[Sequence[str]], key_version: int = KEY_VERSION) -> HashedDialogues:
     """Hash dialogues of at least one text each."""
     texts = [text for dialogue in dialogues for text in dialogue]
     starts = np.cumsum([0, *map(len, dialogues)], dtype=np.int64)[:-1]
-    hashes = hash_texts(texts)
+    hashes = hash_texts(texts, key_version)
     hashed = HashedDialogues(texts, starts, hashes, hash_pairs(hashes, np.roll(hashes, -1)))
     hashed.pair_hashes[hashed.ends] = 0
     return hashed
@@ -109,7 +104,15 @@ class BloomFilter:
     @classmethod
     def with_capacity(cls, items: int) -> "BloomFilter":
         """Return an empty filter for so many items."""
-        return cls(np.zeros(max(1, -(-items * BITS_PER_ITEM // 8)), np.uint8))
+        return cls(np.zeros(-(-max(items, _MIN_ITEMS) * BITS_PER_ITEM // 8), np.uint8))
+
+    @classmethod
+    def of(cls, hashes: Hashes) -> "BloomFilter":
+        """Return a filter of items, which may be repeated."""
+        distinct = np.unique(hashes)
+        bloom = cls.with_capacity(len(distinct))
+        bloom.add(distinct)
+        return bloom
 
     def add(self, hashes: Hashes) -> None:
         """Add items; 0 is ignored."""
@@ -131,58 +134,109 @@ class BloomFilter:
             yield ((first + np.uint64(number) * second) % np.uint64(8 * len(self.bits))).astype(np.int64)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingStage:
+    """The texts and the consecutive pairs of one training run."""
+
+    texts: BloomFilter
+    pairs: BloomFilter
+    labelled: BloomFilter | None = None  # the texts whose labels an objective used; None: unknown
+    key_version: int = KEY_VERSION  # of the texts' keys
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What distinguishes it from other stages."""
+        filters = (None if each is None else each.bits.tobytes() for each in (self.texts, self.pairs, self.labelled))
+        return *filters, self.key_version
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTexts:
+    """The texts of dialogues, and which of them and of their consecutive pairs were in training data."""
+
+    hashed: HashedDialogues
+    texts: Mask
+    pairs: Mask  # of each text and the next one
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """The texts and the consecutive pairs of the corpora that a model was trained on, one filter each per stage."""
+    """The texts and the consecutive pairs of the corpora that a model was trained on."""
 
-    texts: tuple[BloomFilter, ...] = ()
-    pairs: tuple[BloomFilter, ...] = ()
+    stages: tuple[TrainingStage, ...] = ()
     statements: tuple[str, ...] = ()  # what is known of training data without filters, in words
 
     @classmethod
-    def of(cls, dialogues: Iterable[Dialogue], utterances: int) -> "TrainingData":
-        """Return the filters of a corpus with at most so many utterances."""
+    def of(
+        cls, dialogues: Iterable[Dialogue], utterances: int, labelled: Iterable[str] | None = None
+    ) -> "TrainingData":
+        """Return the filters of a corpus with at most so many utterances, and of the texts whose labels were used.
+
+        `labelled` is None if that is unknown.
+        """
         texts, pairs = BloomFilter.with_capacity(utterances), BloomFilter.with_capacity(utterances)
         for block in hash_blocks([turn.text for turn in dialogue.turns] for dialogue in dialogues):
             texts.add(block.text_hashes)
             pairs.add(block.pair_hashes)
-        return cls((texts,), (pairs,))
+        return cls((TrainingStage(texts, pairs, None if labelled is None else BloomFilter.of(hash_texts(labelled))),))
 
     @property
     def false_positive_rate(self) -> float:
         """The probability that a text or pair that was not in the training data is taken for one that was."""
-        return 1 - (1 - FALSE_POSITIVE_RATE) ** len(self.texts)
+        return 1 - (1 - FALSE_POSITIVE_RATE) ** len(self.stages)
 
     def digest(self) -> str:
         """Return a hash of the filters."""
-        return hashlib.sha256(b"".join(part.bits.tobytes() for part in (*self.texts, *self.pairs))).hexdigest()
+        digest = hashlib.sha256()
+        for stage in self.stages:
+            for part in stage.identity:
+                digest.update(part if isinstance(part, bytes) else repr(part).encode())
+        return digest.hexdigest()
 
-    def has_texts(self, hashes: Hashes) -> Mask:
-        """Return which texts, by their hashes, were in the training data."""
-        return _any_contains(self.texts, hashes)
+    def find(self, dialogues: Sequence[Sequence[str]]) -> SeenTexts:
+        """Return which texts and consecutive pairs of dialogues of at least one text each were in the data."""
+        hashed = hash_dialogues(dialogues)
+        texts, pairs = np.zeros(len(hashed.texts), np.bool_), np.zeros(len(hashed.texts), np.bool_)
+        for version in {stage.key_version for stage in self.stages}:
+            same = hashed if version == KEY_VERSION else hash_dialogues(dialogues, version)
+            for stage in self.stages:
+                if stage.key_version == version:
+                    texts |= stage.texts.contains(same.text_hashes)
+                    pairs |= stage.pairs.contains(same.pair_hashes)
+        return SeenTexts(hashed, texts, pairs)
 
-    def has_pairs(self, hashes: Hashes) -> Mask:
-        """Return which pairs of texts, by their hashes, followed one another in the training data."""
-        return _any_contains(self.pairs, hashes)
+    def find_labelled(self, texts: Sequence[str]) -> tuple[Mask, bool]:
+        """Return which texts were in the data with a label, and whether that is known.
+
+        Of stages of which it is unknown, all texts count.
+        """
+        found, known = np.zeros(len(texts), np.bool_), True
+        for stage in self.stages:
+            seen = (stage.labelled or stage.texts).contains(hash_texts(texts, stage.key_version))
+            known &= stage.labelled is not None or not seen.any()
+            found |= seen
+        return found, known
 
     @classmethod
     def union(cls, parts: "Iterable[TrainingData | None]") -> "TrainingData | None":
-        """Return the data of several models or stages; None if none of them has any. Equal filters are kept once."""
+        """Return the data of several models or stages; None if none of them has any. Equal stages are kept once."""
         known = [part for part in parts if part is not None]
         if not known:
             return None
-        texts, pairs = (
-            tuple({each.bits.tobytes(): each for part in known for each in filters(part)}.values())
-            for filters in (attrgetter("texts"), attrgetter("pairs"))
-        )
-        return cls(texts, pairs, tuple(dict.fromkeys(each for part in known for each in part.statements)))
+        stages = {stage.identity: stage for part in known for stage in part.stages}
+        return cls(tuple(stages.values()), tuple(dict.fromkeys(each for part in known for each in part.statements)))
 
     def save(self, folder: Path) -> None:
         """Write the filters into a model folder."""
-        parts = {"texts": self.texts, "pairs": self.pairs}
-        arrays = {f"{name}.{stage}": part.bits for name, filters in parts.items() for stage, part in enumerate(filters)}
+        arrays: dict[str, npt.NDArray[np.uint8]] = {}
+        for number, stage in enumerate(self.stages):
+            arrays |= {f"texts.{number}": stage.texts.bits, f"pairs.{number}": stage.pairs.bits}
+            if stage.labelled is not None:
+                arrays[f"labelled.{number}"] = stage.labelled.bits
+        versions = [stage.key_version for stage in self.stages]
         metadata = {"version": _VERSION, "hashes": str(HASHES), "false_positive_rate": f"{FALSE_POSITIVE_RATE:.1e}"}
-        write_tensors(folder / TRAINING_DATA, arrays, metadata | {"statements": json.dumps(self.statements)})
+        metadata |= {"statements": json.dumps(self.statements), "key_versions": json.dumps(versions)}
+        write_tensors(folder / TRAINING_DATA, arrays, metadata)
 
     @classmethod
     def load(cls, folder: Path) -> "TrainingData | None":
@@ -195,15 +249,19 @@ class TrainingData:
         try:
             with safe_open(path, "np") as file:
                 metadata = file.metadata() or {}
-                if (version := metadata.get("version")) != _VERSION:
+                if (version := metadata.get("version")) not in (_FIRST_VERSION, _VERSION):
                     raise CorpusError(f"{path} has version {version}, not {_VERSION}: update turnwise")
                 filters = {name: BloomFilter(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
+            versions = json.loads(metadata["key_versions"]) if version == _VERSION else [1] * (len(filters) // 2)
+            stages = tuple(
+                TrainingStage(filters[f"texts.{n}"], filters[f"pairs.{n}"], filters.get(f"labelled.{n}"), key_version)
+                for n, key_version in enumerate(versions)
+            )
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise CorpusError(f"{path} is damaged: {error}. Delete it; leakage can then not be checked") from error
-        texts, pairs = (
-            tuple(filters[name] for name in sorted(filters) if name.startswith(kind)) for kind in ("texts.", "pairs.")
-        )
-        return cls(texts, pairs, tuple(json.loads(metadata.get("statements", "[]"))))
+        if unknown := set(versions) - set(KEY_VERSIONS):
+            raise CorpusError(f"{path} has texts compared by rules of version {max(unknown)}: update turnwise")
+        return cls(stages, tuple(json.loads(metadata.get("statements", "[]"))))
 
 
 def save_training_data(data: TrainingData | None, folder: Path) -> None:
@@ -211,10 +269,3 @@ def save_training_data(data: TrainingData | None, folder: Path) -> None:
     (folder / TRAINING_DATA).unlink(missing_ok=True)
     if data is not None:
         data.save(folder)
-
-
-def _any_contains(filters: Sequence[BloomFilter], hashes: Hashes) -> Mask:
-    contained = np.zeros(len(hashes), np.bool_)
-    for part in filters:
-        contained |= part.contains(hashes)
-    return contained

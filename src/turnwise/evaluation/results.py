@@ -95,7 +95,10 @@ def describe_source(home: str) -> str:
 def describe_seen(entry: dict[str, Any]) -> str:
     """Return how much of the test split of a data set in `Results.data` the model has seen in training."""
     leakage = entry.get("leakage")
-    return f"{leakage['summary']}{', excluded' if entry['excluded'] else ''}" if leakage else ""
+    if not leakage:
+        return ""
+    changes = f" (labels before → after: {leakage['label_changes']})" if leakage.get("label_changes") else ""
+    return f"{leakage['summary']}{f', excluded{changes}' if entry['excluded'] else ''}"
 
 
 def write_outcomes(path: Path, outcomes: Sequence[Outcome]) -> None:

@@ -24,7 +24,7 @@ from turnwise.models.vector_cache import VectorCache
 from turnwise.version import __version__
 
 #: Increased whenever a protocol changes what it measures, so that cached outcomes of an older one are not reused.
-_REVISION = 3
+_REVISION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,9 @@ def evaluate(
         except (DatasetError, CorpusError, TrainingError) as error:
             left_out[f"{job.name}, {job.dataset.name}"] = str(error)
     progress(f"{results.suite}: done", len(jobs), len(jobs))
+    if exclude_seen and not results.rows:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise TurnwiseError(f"no protocol of {results.suite} can be run without seen examples: {reasons}")
     results.data = runner.describe_datasets(jobs)
     results.facts = {
         "fingerprint": subject.fingerprint,
@@ -174,7 +177,7 @@ def _unsupported(jobs: Sequence[EvaluationJob], model: ModelUnderTest, fine_tuni
 
 
 def _has_filters(model: ModelUnderTest) -> bool:
-    return model.training_data is not None and bool(model.training_data.texts)
+    return model.training_data is not None and bool(model.training_data.stages)
 
 
 def _digest(key: list[Any]) -> str:

@@ -21,6 +21,7 @@ from turnwise.core.files import read_json, replacing, sha256, write_atomic, writ
 from turnwise.core.plots import write_chart
 from turnwise.corpus.storage.corpus import Corpus
 from turnwise.corpus.training_data import TrainingData
+from turnwise.training.data_record import describe_training
 from turnwise.training.disk_cache import corpus_identity
 from turnwise.training.metrics import model_card, plot_curves
 from turnwise.training.recipe import Recipe, load_recipe
@@ -187,12 +188,8 @@ class RunFolder:
 
     @cached_property
     def _training_data(self) -> TrainingData | None:
-        """The data of this run and of the model that it started from; None if the recipe does not record it."""
-        setup = self._setup
-        if not setup.recipe.record_training_data:
-            return None
-        utterances = len(setup.loaders[0].texts.identities)
-        return TrainingData.union([TrainingData.of(setup.corpus.dialogues, utterances), setup.encoder.training_data])
+        """The data of this run, of its start and of its teachers; None if the recipe does not record it."""
+        return describe_training(self._setup) if self._setup.recipe.record_training_data else None
 
     def save_finished(self) -> None:
         """Save the finished model, unless that was done before: its folder may have been changed since."""

@@ -87,11 +87,19 @@ class Corpus:
 
     def read(self, store: Store) -> Iterator[Dialogue]:
         """Iterate over the dialogues of one of the stores."""
+        return (combined for _, combined in self._read(store))
+
+    def read_originals(self, store: Store) -> Iterator[Dialogue]:
+        """Iterate over those dialogues of one of the stores whose turns are combined, as they are stored."""
+        return (dialogue for dialogue, combined in self._read(store) if combined is not dialogue)
+
+    def _read(self, store: Store) -> Iterator[tuple[Dialogue, Dialogue]]:
+        """Iterate over dialogues as they are stored and as they are read."""
         for dialogue in store:
             if self._selects(store, dialogue.id, dialogue.split):
                 combined = merge_speakers(dialogue) if self.combine_turns else dialogue
                 if len(combined.turns) >= self.min_turns:
-                    yield combined
+                    yield dialogue, combined
 
     def _selects(self, store: Store, dialogue_id: str, split: str | None) -> bool:
         if self.splits is not None and split not in self.splits and store.folder not in self._unsplit:
