@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from functools import cache
 from typing import NamedTuple
 
@@ -15,7 +15,9 @@ from turnwise.corpus.hygiene.personal_data.context import (
     compile_words,
     load_data,
     load_pattern,
+    load_phrases,
     load_words,
+    may_contain,
     words_of,
     words_pattern,
 )
@@ -34,7 +36,8 @@ class NameLists(NamedTuple):
     first_and_word: frozenset[str]
     ambiguous: frozenset[str]  # that are mostly something else
     last: frozenset[str]
-    sure_last: frozenset[str]
+    sure_last: frozenset[str]  # that are hardly ever something else
+    all_first: frozenset[str]
 
 
 def _words(name: str) -> frozenset[str]:
@@ -61,6 +64,7 @@ def name_lists() -> NameLists:
         ambiguous,
         frozenset(last),
         frozenset(last - also_words - ambiguous - _words("no_surname")),
+        frozenset(first | also_words | ambiguous),
     )
 
 
@@ -73,6 +77,7 @@ def _parts(entry: object) -> Iterator[str]:
         yield _plain(name)
 
 
+_CAPITAL = re.compile(rf"(?<!\w)[{UPPER}][^\W\d_]+")
 _TOKEN = re.compile(rf"(?<![\w.@/#-])(?<!\w['’]){CAPITALISED}(?![\w@])(?!['’](?:t|ll|re|ve|d)(?!\w))")
 LINKS = frozenset({"und", "and", "et", "y", "e", "&", "en"})  # between two names
 _PARTICLES = "|".join(re.escape(each) for each in load_words("name_particle") if each not in LINKS and len(each) > 1)
@@ -100,13 +105,27 @@ _LOWER_CASE_ENDS = re.compile(
     rf"(?:{words_pattern('greeting')}[ \t]+|(?:{words_pattern('closing')}|{words_pattern('weak_closing')})[ \t]?[,.!]?\s{{1,2}})"
     r"(?P<name>[^\W\d_]{3,})(?=[ \t]*(?:[,.!?\n]|$))"
 )
+_LOWER_CASE_PHRASES = load_phrases(
+    *("introduction", "weak_introduction", "chat_introduction", "ask_for", "greeting", "closing", "weak_closing")
+)
 _AFTER_LOWER_CASE = re.compile(r"[ \t]*(?:[.,!?;\n]|$|(?:from|here|again|speaking|and|aus|vom|von|und|de|del|du|van|uit|di|da|et|y|e)\b)")
 
 
 def find_listed_names(text: str) -> Iterator[Span]:
     """Find first names of the lists, with the surnames that follow; those that are also words by what is around."""
     lists = name_lists()
-    is_german: bool | None = None
+    words = words_of(text)
+    if not text.isascii() or any(word.casefold() in lists.all_first for word in _CAPITAL.findall(text)):
+        yield from _find_capitalised(text, words, lists)
+    for match in _INITIAL.finditer(text):
+        if match["word"].casefold() in lists.sure_last:
+            yield match.span()
+    if not words.isdisjoint(lists.first) and may_contain(words, _LOWER_CASE_PHRASES):
+        yield from _find_lower_case(text, lists)
+
+
+def _find_capitalised(text: str, words: Set[str], lists: NameLists) -> Iterator[Span]:
+    is_german = len(words & _GERMAN) > 1
     reached = 0
     for token in _TOKEN.finditer(text):
         if token.start() < reached:
@@ -121,8 +140,6 @@ def find_listed_names(text: str) -> Iterator[Span]:
         if name.isupper() or rank is lists.ambiguous:
             is_name = has_surname and (not name.isupper() or text[token.end() : end].isupper())
         elif rank is lists.first_and_word:
-            if is_german is None:
-                is_german = len(words_of(text) & _GERMAN) > 1
             is_name = has_surname or (not is_german and end == token.end() and _is_within_sentence(text, start))
         else:
             is_name = True
@@ -132,10 +149,6 @@ def find_listed_names(text: str) -> Iterator[Span]:
                 start = before.start()
             reached = end
             yield start, end
-    for match in _INITIAL.finditer(text):
-        if match["word"].casefold() in lists.sure_last:
-            yield match.span()
-    yield from _find_lower_case(text, lists)
 
 
 def _rank(key: str, lists: NameLists) -> frozenset[str] | None:
