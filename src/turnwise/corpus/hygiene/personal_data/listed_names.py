@@ -86,6 +86,7 @@ _NEXT = re.compile(
     rf"(?P<word>{CAPITALISED})(?![\w@])"
 )
 _WORD_AFTER = re.compile(r"['’]?[ \t]([^\W\d_]+(?:&b)?)")
+_NUMBER_AFTER = re.compile(r"[ \t]\d{1,2}(?![\d/ -])")  # 'Jan 17, 2038', 'John 3:16'
 _WORD_BEFORE = re.compile(rf"([^\W\d_]+)(?:\.?[ \t]|['’])$")
 _SURNAME_BEFORE = re.compile(rf"(?<![\w'’-])(?:(?i:{_PARTICLES})[ \t])?({CAPITALISED}),?[ \t]$")
 #: A product right before its name: 'das Sofa Anna', 'le vélo « Anna »'; and a name that is in quotation marks.
@@ -108,7 +109,9 @@ _LOWER_CASE_ENDS = re.compile(
 _LOWER_CASE_PHRASES = load_phrases(
     *("introduction", "weak_introduction", "chat_introduction", "ask_for", "greeting", "closing", "weak_closing")
 )
-_AFTER_LOWER_CASE = re.compile(r"[ \t]*(?:[.,!?;\n]|$|(?:from|here|again|speaking|and|aus|vom|von|und|de|del|du|van|uit|di|da|et|y|e)\b)")
+_AFTER_LOWER_CASE = re.compile(
+    r"[ \t]*(?:[.,!?;\n]|$|(?:from|here|again|speaking|and|aus|vom|von|und|de|del|du|van|uit|di|da|et|y|e)\b)"
+)
 
 
 def find_listed_names(text: str) -> Iterator[Span]:
@@ -193,9 +196,12 @@ def _is_within_sentence(text: str, start: int) -> bool:
 def _is_place(text: str, start: int, end: int, has_surname: bool) -> bool:
     before = _WORD_BEFORE.search(text, max(0, start - 20), start)
     after = _WORD_AFTER.match(text, end)
+    is_company = re.search(rf"{CAPITALISED} & $", text[max(0, start - 30) : start]) and not has_surname
     is_brand = text[end - len(text[start:end].split()[-1]) : end + 2].casefold().replace("’", "'") in _BRANDS
     return (
         is_brand
+        or bool(is_company)
+        or _NUMBER_AFTER.match(text, end) is not None
         or (after is not None and after[1].casefold() in _NOT_AFTER)
         or (before is not None and before[1].casefold() in _NOT_BEFORE and not has_surname)
     )

@@ -11,6 +11,7 @@ from turnwise.corpus.hygiene.personal_data.context import (
     load_phrases,
     load_words,
     may_contain,
+    merge_spans,
     words_of,
     words_pattern,
 )
@@ -154,13 +155,7 @@ _PHRASES = {
 
 def find_names(text: str) -> list[Span]:
     """Find names that the words around them announce, and those of lists; overlapping ones become one."""
-    names: list[Span] = []
-    for start, end in sorted([*_find_announced_names(text), *find_listed_names(text)]):
-        if names and start < names[-1][1]:
-            names[-1] = names[-1][0], max(end, names[-1][1])
-        else:
-            names.append((start, end))
-    return names
+    return merge_spans([*_find_announced_names(text), *find_listed_names(text)])
 
 
 def _find_announced_names(text: str) -> Iterator[Span]:
