@@ -23,7 +23,23 @@ from turnwise.corpus.hygiene.personal_data.context import (
 )
 
 #: Locales that add little but rare names that are words elsewhere.
-_LEFT_OUT = frozenset("is_IS he_IL ne_NP ta_IN ja_JP zh_CN th_TH en_TH vi_VN lv_LV zu_ZA ig_NG tw_GH".split())
+_LEFT_OUT = frozenset(
+    (
+        "is_IS",
+        "he_IL",
+        "ne_NP",
+        "ta_IN",
+        "ja_JP",
+        "zh_CN",
+        "th_TH",
+        "en_TH",
+        "vi_VN",
+        "lv_LV",
+        "zu_ZA",
+        "ig_NG",
+        "tw_GH",
+    )
+)
 _FIRST_NAMES = re.compile(r"first(?:_romanized)?_names.*")
 _SURNAMES = re.compile(r".*last(?:_romanized)?_names.*")
 _LATIN = re.compile(r"[A-Za-zÀ-ɏḀ-ỿ'-]{3,}")
@@ -87,7 +103,7 @@ _NEXT = re.compile(
 )
 _WORD_AFTER = re.compile(r"['’]?[ \t]([^\W\d_]+(?:&b)?)")
 _NUMBER_AFTER = re.compile(r"[ \t]\d{1,2}(?![\d/ -])")  # 'Jan 17, 2038', 'John 3:16'
-_WORD_BEFORE = re.compile(rf"([^\W\d_]+)(?:\.?[ \t]|['’])$")
+_WORD_BEFORE = re.compile(r"([^\W\d_]+)(?:\.?[ \t]|['’])$")
 _SURNAME_BEFORE = re.compile(rf"(?<![\w'’-])(?:(?i:{_PARTICLES})[ \t])?({CAPITALISED}),?[ \t]$")
 #: A product right before its name: 'das Sofa Anna', 'le vélo « Anna »'; and a name that is in quotation marks.
 _THING = re.compile(r"(?<!\w)(?P<article>[^\W\d_]{2,5})[ \t](?P<noun>[^\W\d_]{3,})[ \t][\"“„«]?[ \t]?$")
@@ -103,14 +119,16 @@ _LOWER_CASE = re.compile(
     rf"|{words_pattern('ask_for')})[ \t]+(?P<name>[^\W\d_]{{3,}}(?:[ \t][^\W\d_]{{3,}})?)(?![\w@'’-])"
 )
 _LOWER_CASE_ENDS = re.compile(
-    rf"(?:{words_pattern('greeting')}[ \t]+|(?:{words_pattern('closing')}|{words_pattern('weak_closing')})[ \t]?[,.!]?\s{{1,2}})"
+    rf"(?:{words_pattern('greeting')}[ \t]+"
+    rf"|(?:{words_pattern('closing')}|{words_pattern('weak_closing')})[ \t]?[,.!]?\s{{1,2}})"
     r"(?P<name>[^\W\d_]{3,})(?=[ \t]*(?:[,.!?\n]|$))"
 )
 _LOWER_CASE_PHRASES = load_phrases(
     *("introduction", "weak_introduction", "chat_introduction", "ask_for", "greeting", "closing", "weak_closing")
 )
 _AFTER_LOWER_CASE = re.compile(
-    r"[ \t]*(?:[.,!?;\n]|$|(?:from|here|again|speaking|and|aus|vom|von|und|de|del|du|van|uit|di|da|et|y|e)\b)"
+    r"[ \t]*(?:[.,!?;\n]|$"
+    r"|(?:from|here|again|speaking|and|aus|vom|von|und|de|del|du|van|uit|di|da|et|y|e)\b)"
 )
 
 

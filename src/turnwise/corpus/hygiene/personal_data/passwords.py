@@ -39,6 +39,7 @@ _BEFORE = re.compile(  # 'I type Tulip!88 as my password'
     rf"(?<!\S)(?P<plain>{_STRONG})[ \t]{words_pattern('as_password')}[ \t](?:{words_pattern('own')}[ \t])?"
     rf"{_PASSWORD_WORDS}"
 )
+_SHORT_WORD = re.compile(rf"(?<!\w){words_pattern('short_password')}[ \t]?[:=]?[ \t]?(?<=\W)(?P<plain>{_STRONG})")
 #: Words for a secret that consists of digits.
 _PIN_WORD = re.compile(r"pin|code|cv|tan|otp|zahl|nummer|código|codice|clave", re.IGNORECASE)
 _SECRET_AFTER_COPULA = re.compile(r"(?=\S{6})(?=\S{0,40}\d)(?=\S{0,40}[^\W\d_])\S+|\w+[!#$%&*+=@^_~]\S+")
@@ -92,7 +93,9 @@ _CREDENTIALS = re.compile(
 )
 
 
-_PHRASES = load_phrases("password", "credentials", "code", "no_access", "security_question", "maiden_name")
+_PHRASES = load_phrases(
+    "password", "credentials", "code", "no_access", "security_question", "maiden_name", "short_password"
+)
 
 
 def find_passwords(text: str) -> Iterator[Span]:
@@ -179,6 +182,8 @@ def _find_distant(text: str) -> Iterator[Span]:
                 continue
             if is_pin or _SECRET_AFTER_COPULA.fullmatch(value):
                 yield match.start("plain"), match.start("plain") + len(value)
-    for match in _BEFORE.finditer(text):
-        if not _NO_SECRET.match(match["plain"]):
-            yield match.span("plain")
+    for pattern in (_BEFORE, _SHORT_WORD):
+        for match in pattern.finditer(text):
+            value = match["plain"].rstrip(".,;:?)")
+            if not _NO_SECRET.match(value):
+                yield match.start("plain"), match.start("plain") + len(value)

@@ -125,13 +125,15 @@ _STREETS = (
 _ADDRESS = re.compile(rf"(?:{'|'.join(_STREETS)}){_TAIL}|{_LOWER_CASE}")
 #: What an address follows: 'my address is', 'domicilio:', 'wohnhaft in'.
 _LABEL = re.compile(
-    rf"{words_pattern('address_label')}(?:[ \t]*:\s{{0,3}}|[ \t](?:{words_pattern('address_copula')}[ \t:]{{1,2}}){{0,2}})"
+    rf"{words_pattern('address_label')}(?:[ \t]*:\s{{0,3}}"
+    rf"|[ \t](?:{words_pattern('address_copula')}[ \t:]{{1,2}}){{0,2}})"
 )
 _LABEL_PHRASES = load_phrases("address_label")
 _ADDRESS_WORD = rf"(?:(?:[{UPPER}]\w{{0,2}}\.(?=[ \t]?\w)){{1,3}}\d?|(?:\d|#\d|nº|n°|[{UPPER}])[\w'’/#º°&-]*)"
 _SMALL_WORD = r"(?:d['’]|de|del|du|des|la|las|los|le|les|di|van|der|den|am|an|im|y|of|the|km|a|t\.o\.)(?=[ \t])"
 _ADDRESS_PART = re.compile(
-    rf"(?:{_UNIT_WORDS}\.?[ \t])?\(?{_ADDRESS_WORD}(?:[ \t]{{0,2}}(?<=[ \t.])(?:\(?{_ADDRESS_WORD}\)?|{_SMALL_WORD})){{0,8}}"
+    rf"(?:{_UNIT_WORDS}\.?[ \t])?\(?{_ADDRESS_WORD}"
+    rf"(?:[ \t]{{0,2}}(?<=[ \t.])(?:\(?{_ADDRESS_WORD}\)?|{_SMALL_WORD})){{0,8}}"
 )
 _NEXT_PART = re.compile(r"[ \t]*(?:,[ \t]*\n?|\n|[ \t][/–-][ \t])[ \t]*")
 _NUMBERED = re.compile(r"(?i:no)\.?[ \t]?\d")
