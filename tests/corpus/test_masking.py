@@ -128,6 +128,19 @@ def test_support_mails_of_another_author(strict: bool) -> None:
         assert right[kind] >= minimum * (right[kind] + wrong[kind]), (kind, right, wrong)
 
 
+#: The same for a third author, never used to improve the patterns; precision of names is 0.910.
+MINIMUM_3 = {"name": 0.74, "address": 0.78, "password": 0.52}
+
+
+def test_support_mails_of_a_third_author() -> None:
+    found, missed, right, wrong = count_in_mails("test", False, "support_mails_3.jsonl")
+    for kind in found | missed:
+        assert found[kind] >= MINIMUM_3.get(kind, 0.98) * (found[kind] + missed[kind]), (kind, found, missed)
+    for kind in right | wrong:
+        minimum = {"name": 0.9, "password": 0.93}.get(kind, 0.98)
+        assert right[kind] >= minimum * (right[kind] + wrong[kind]), (kind, right, wrong)
+
+
 SPELLINGS = yaml.safe_load((DATA / "spellings.yaml").read_text(encoding="utf-8"))
 MASKER = Masker(Masking(kinds=MEASURED))
 
@@ -142,6 +155,10 @@ def test_spellings_are_masked(kind: str, text: str) -> None:
 @pytest.mark.parametrize("text", SPELLINGS["not_masked"])
 def test_other_numbers_are_left(text: str) -> None:
     assert MASKER.mask(text) == text
+
+
+def test_the_lines_before_a_postcode_are_an_address() -> None:
+    assert MASKER.mask("Send it to\nTy Uchaf\nRhyd-ddu\nLL54 6ZZ\nThanks") == "Send it to\n[ADDRESS]\nThanks"
 
 
 @pytest.mark.parametrize("region", DEFAULT_REGIONS)
