@@ -61,6 +61,11 @@ BEGINNINGS = [
         "Via Aa ",
         "Aaweg 1, ",
         "1 rue ",
+        "Anna ",
+        "Anna de ",
+        "address: A 1, ",
+        "gate code a ",
+        "security question a: Aa ",
     ),
     *("one ", "one hundred ", "twenty-", "a hundred ", "point one ", "the first ", "next ", "in may ", "1,000,", "$1"),
 ]

@@ -114,7 +114,7 @@ def test_support_mails(split: str, one_line: bool) -> None:
 
 
 #: Minimum recall on the mails of another author, which are harder: many names are in the middle of sentences.
-MINIMUM_2 = {"name": 0.76, "address": 0.8, "password": 0.66, "date_of_birth": 0.95, "number": 0.92}
+MINIMUM_2 = {"name": 0.91, "address": 0.93, "password": 0.82, "date_of_birth": 0.95, "number": 0.92}
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -124,7 +124,20 @@ def test_support_mails_of_another_author(strict: bool) -> None:
     for kind in (found | missed).keys() - ({"number"} if not strict else set()):
         assert found[kind] >= MINIMUM_2.get(kind, 0.98) * (found[kind] + missed[kind]), (kind, found, missed)
     for kind in right | wrong:
-        minimum = 0.93 if kind == "number" else 0.97
+        minimum = {"number": 0.92, "name": 0.94}.get(kind, 0.97)
+        assert right[kind] >= minimum * (right[kind] + wrong[kind]), (kind, right, wrong)
+
+
+#: The same for a third author, never used to improve the patterns; precision of names is 0.910.
+MINIMUM_3 = {"name": 0.74, "address": 0.78, "password": 0.52}
+
+
+def test_support_mails_of_a_third_author() -> None:
+    found, missed, right, wrong = count_in_mails("test", False, "support_mails_3.jsonl")
+    for kind in found | missed:
+        assert found[kind] >= MINIMUM_3.get(kind, 0.98) * (found[kind] + missed[kind]), (kind, found, missed)
+    for kind in right | wrong:
+        minimum = {"name": 0.9, "password": 0.93}.get(kind, 0.98)
         assert right[kind] >= minimum * (right[kind] + wrong[kind]), (kind, right, wrong)
 
 
@@ -142,6 +155,10 @@ def test_spellings_are_masked(kind: str, text: str) -> None:
 @pytest.mark.parametrize("text", SPELLINGS["not_masked"])
 def test_other_numbers_are_left(text: str) -> None:
     assert MASKER.mask(text) == text
+
+
+def test_the_lines_before_a_postcode_are_an_address() -> None:
+    assert MASKER.mask("Send it to\nTy Uchaf\nRhyd-ddu\nLL54 6ZZ\nThanks") == "Send it to\n[ADDRESS]\nThanks"
 
 
 @pytest.mark.parametrize("region", DEFAULT_REGIONS)
@@ -251,8 +268,8 @@ def test_no_phone_number_is_left_of_ids_and_file_names(tmp_path: Path) -> None:
 
 def test_own_patterns_and_lists() -> None:
     masking = Masking(patterns={"order": r"\b[A-Z]{2}-\d{6}\b"}, lists={"name": ["Anna  Schmidt", "anna", ""]})
-    masked = Masker(masking).mask("ANNA SCHMIDT (Anna, not Annabel) ordered AB-123456 with anna@x.example")
-    assert masked == "[NAME] ([NAME], not Annabel) ordered [ORDER] with [EMAIL]"
+    masked = Masker(masking).mask("ANNA SCHMIDT (Anna, not Annaberg) ordered AB-123456 with anna@x.example")
+    assert masked == "[NAME] ([NAME], not Annaberg) ordered [ORDER] with [EMAIL]"
 
 
 def test_recogniser_fills_the_gaps() -> None:

@@ -13,7 +13,7 @@ from turnwise.core.errors import MissingPackageError
 EXTRAS = {
     **dict.fromkeys(("torch", "transformers", "accelerate", "sklearn", "scipy"), "train"),
     **dict.fromkeys(
-        ("pyarrow", "httpx", "charset_normalizer", "openpyxl", "phonenumbers", "py3langid", "stdnum"), "corpus"
+        ("pyarrow", "httpx", "charset_normalizer", "faker", "openpyxl", "phonenumbers", "py3langid", "stdnum"), "corpus"
     ),
     "lancedb": "serve",
     **dict.fromkeys(("onnx", "onnxscript"), "onnx"),

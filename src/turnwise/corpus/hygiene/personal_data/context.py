@@ -136,6 +136,17 @@ def has_other_label(text: str, start: int, own_words: re.Pattern[str]) -> bool:
     return other[0] >= 0 and other > (own or (-1, 0)) and filler.fullmatch(before, other[0]) is not None
 
 
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in their order, with overlapping ones joined."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
+
+
 def is_valid(module: str, number: str) -> bool:
     """Return whether a number is valid by a module of python-stdnum."""
     return bool(import_module(f"stdnum.{module}").is_valid(number))

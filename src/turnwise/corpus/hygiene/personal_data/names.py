@@ -1,4 +1,4 @@
-"""Finder of names, by the words around them."""
+"""Finder of names, by the words around them and by lists."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,11 @@ from turnwise.corpus.hygiene.personal_data.context import (
     load_phrases,
     load_words,
     may_contain,
+    merge_spans,
     words_of,
     words_pattern,
 )
+from turnwise.corpus.hygiene.personal_data.listed_names import find_listed_names
 from turnwise.corpus.hygiene.personal_data.postal_addresses import find_postal_addresses
 
 _LINKS = ("und", "and", "et", "y", "e", "&")  # 'Anna and Tom'
@@ -151,7 +153,12 @@ _PHRASES = {
 }
 
 
-def find_names(text: str) -> Iterator[Span]:
+def find_names(text: str) -> list[Span]:
+    """Find names that the words around them announce, and those of lists; overlapping ones become one."""
+    return merge_spans([*_find_announced_names(text), *find_listed_names(text)])
+
+
+def _find_announced_names(text: str) -> Iterator[Span]:
     """Find names after titles, greetings and introductions, in signatures and before addresses."""
     words = words_of(text)
     addresses = find_postal_addresses(text) if any(map(str.isdigit, text)) else ()

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from turnwise.corpus.hygiene.personal_data.context import (
+    CAPITALISED,
     OTHER_NUMBER_WORDS,
     Span,
     compile_words,
@@ -38,6 +39,7 @@ _BEFORE = re.compile(  # 'I type Tulip!88 as my password'
     rf"(?<!\S)(?P<plain>{_STRONG})[ \t]{words_pattern('as_password')}[ \t](?:{words_pattern('own')}[ \t])?"
     rf"{_PASSWORD_WORDS}"
 )
+_SHORT_WORD = re.compile(rf"(?<!\w){words_pattern('short_password')}[ \t]?[:=]?[ \t]?(?<=\W)(?P<plain>{_STRONG})")
 #: Words for a secret that consists of digits.
 _PIN_WORD = re.compile(r"pin|code|cv|tan|otp|zahl|nummer|código|codice|clave", re.IGNORECASE)
 _SECRET_AFTER_COPULA = re.compile(r"(?=\S{6})(?=\S{0,40}\d)(?=\S{0,40}[^\W\d_])\S+|\w+[!#$%&*+=@^_~]\S+")
@@ -54,13 +56,29 @@ _PUBLIC_CODE = compile_words(
 _PASSWORD_MENTION = re.compile(rf"{_PASSWORD_WORDS}|{words_pattern('no_access')}")
 _LIKE_PASSWORD = re.compile(  # 'BlueDoor_Left', 'Cardinal$88', 'wisteria52', 'LongPassPhrase!'
     r"(?<![\w@#./-])(?:(?=\S{6})(?=\S{0,40}[\dA-Z])[^\W\d_]\w*(?:[!$&%*_=](?=[!$&%*_=.-]*\w)[\w!$&%*_=.-]+|\.\d{4})"
-    r"|(?=\S{7})[^\W\d_]{5,20}\d{2,4}[!?]?|[^\W\d_]{7,20}\d[!?]?|(?:[A-Z][a-z]+){2,}!|(?:[A-Z][a-z]+){4,})(?![\w@/.-]|\.\w)"
+    r"|(?=\S{7})[^\W\d_]{5,20}\d{2,4}[!?]?|[^\W\d_]{7,20}\d[!?]?|[^\W\d_]{5,20}-(?=[A-Z\d]*\d)[A-Z\d]{4}|(?:[A-Z][a-z]+){2,}!|(?:[A-Z][a-z]+){4,})(?![\w@/.-]|\.\w)"
 )
 _FILE_NAME = re.compile(r".*\.[a-z]{2,4}")
 #: 'PIN was 0000, make it 8392'
 _PIN = re.compile(
-    rf"{words_pattern('pin')}(?P<between>[^.\n\d]{{0,60}}?)(?<![\w.,:/+-])"
+    rf"{words_pattern('pin')}(?P<between>(?:[^.\n\d]|(?<=[ ])\d(?=[ ])){{0,60}}?"
+    rf"(?:\.[ \t][^.\n\d]{{0,20}}?{words_pattern('typed')}[^.\n\d]{{0,20}}?)?)(?<![\w.,:/+-])"
     r"(?P<plain>\d{4,8})(?![\w/-]|[.,:]\d| ?[%€$£])"
+)
+#: 'gate code for the driver is #4402', 'codice cancello 1958E', 'Türcode 1-9-7-4'
+_DOOR_CODE = re.compile(
+    rf"{words_pattern('code')}(?P<between>(?:[ \t,:–-]{{1,2}}[^\W\d_]{{2,15}}){{0,5}}?)[ \t,:=–-]{{1,3}}"
+    r"(?P<plain>[#*]?\d(?:[\dA-Z]|-(?=\d)){2,9}[#*]?)(?![\w%€$£/-]|[.,:]\d)"
+)
+_DOOR = compile_words(f"{word}*" for word in load_words("door"))
+#: Answers to the questions that are asked on the telephone: 'First pet: Colonel Mustard'.
+_ANSWER_REACH = 100
+_SECURITY_QUESTION = load_pattern("security_question")
+_ANSWER = re.compile(
+    rf"[^\W\d_]{{2,20}}[\"”»]?:[ \t](?P<plain>{CAPITALISED}(?:[ \t]{CAPITALISED}){{0,2}})(?=[ \t]*(?:[.,;\n)–-]|$))"
+)
+_MAIDEN_NAME = re.compile(
+    rf"{words_pattern('maiden_name')}(?:[ \t]*[:=]|[ \t]{_PASSWORD_COPULA})?[ \t](?P<plain>{CAPITALISED})(?!\w)"
 )
 #: What may follow a secret: 'Tulip88 or Tulip99'.
 _ALTERNATIVE = re.compile(
@@ -75,7 +93,9 @@ _CREDENTIALS = re.compile(
 )
 
 
-_PHRASES = load_phrases("password", "credentials", "code", "no_access")
+_PHRASES = load_phrases(
+    "password", "credentials", "code", "no_access", "security_question", "maiden_name", "short_password"
+)
 
 
 def find_passwords(text: str) -> Iterator[Span]:
@@ -112,6 +132,7 @@ def _find_first(text: str) -> Iterator[Span]:
             yield start, start + len(value)
     yield from _find_distant(text)
     yield from _find_codes(text)
+    yield from _find_answers(text)
     if _PASSWORD_MENTION.search(text):
         for match in _LIKE_PASSWORD.finditer(text):
             value = match[0].rstrip('.,;:?!)"”»')
@@ -133,6 +154,20 @@ def _find_codes(text: str) -> Iterator[Span]:
         if not _PUBLIC_CODE.search(text[max(0, match.start() - 15) : match.start("plain")]):
             yield match.start("plain"), match.start("plain") + len(value)
 
+    for match in _DOOR_CODE.finditer(text):
+        around = text[max(0, match.start() - 25) : match.start("plain")]
+        if _DOOR.search(around) and not _PUBLIC_CODE.search(around):
+            yield match.span("plain")
+
+
+def _find_answers(text: str) -> Iterator[Span]:
+    """Find answers to security questions."""
+    for question in _SECURITY_QUESTION.finditer(text):
+        for match in _ANSWER.finditer(text, question.end(), question.end() + _ANSWER_REACH):
+            yield match.span("plain")
+    for match in _MAIDEN_NAME.finditer(text):
+        yield match.span("plain")
+
 
 def _find_distant(text: str) -> Iterator[Span]:
     """Find secrets some words after a word for them, or before it, that look like secrets."""
@@ -147,6 +182,8 @@ def _find_distant(text: str) -> Iterator[Span]:
                 continue
             if is_pin or _SECRET_AFTER_COPULA.fullmatch(value):
                 yield match.start("plain"), match.start("plain") + len(value)
-    for match in _BEFORE.finditer(text):
-        if not _NO_SECRET.match(match["plain"]):
-            yield match.span("plain")
+    for pattern in (_BEFORE, _SHORT_WORD):
+        for match in pattern.finditer(text):
+            value = match["plain"].rstrip(".,;:?)")
+            if not _NO_SECRET.match(value):
+                yield match.start("plain"), match.start("plain") + len(value)

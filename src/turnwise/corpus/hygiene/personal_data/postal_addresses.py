@@ -1,6 +1,7 @@
 """Finder of postal addresses."""
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 from turnwise.corpus.hygiene.personal_data.context import (
@@ -9,7 +10,11 @@ from turnwise.corpus.hygiene.personal_data.context import (
     Span,
     is_near,
     load_pattern,
+    load_phrases,
     load_words,
+    may_contain,
+    merge_spans,
+    words_of,
     words_pattern,
 )
 
@@ -118,6 +123,25 @@ _STREETS = (
     _NAMED_PLACE,
 )
 _ADDRESS = re.compile(rf"(?:{'|'.join(_STREETS)}){_TAIL}|{_LOWER_CASE}")
+#: What an address follows: 'my address is', 'domicilio:', 'wohnhaft in'.
+_LABEL = re.compile(
+    rf"{words_pattern('address_label')}(?:[ \t]*:\s{{0,3}}"
+    rf"|[ \t](?:{words_pattern('address_copula')}[ \t:]{{1,2}}){{0,2}})"
+)
+_LABEL_PHRASES = load_phrases("address_label")
+_ADDRESS_WORD = rf"(?:(?:[{UPPER}]\w{{0,2}}\.(?=[ \t]?\w)){{1,3}}\d?|(?:\d|#\d|nº|n°|[{UPPER}])[\w'’/#º°&-]*)"
+_SMALL_WORD = r"(?:d['’]|de|del|du|des|la|las|los|le|les|di|van|der|den|am|an|im|y|of|the|km|a|t\.o\.)(?=[ \t])"
+_ADDRESS_PART = re.compile(
+    rf"(?:{_UNIT_WORDS}\.?[ \t])?\(?{_ADDRESS_WORD}"
+    rf"(?:[ \t]{{0,2}}(?<=[ \t.])(?:\(?{_ADDRESS_WORD}\)?|{_SMALL_WORD})){{0,8}}"
+)
+_NEXT_PART = re.compile(r"[ \t]*(?:,[ \t]*\n?|\n|[ \t][/–-][ \t])[ \t]*")
+_NUMBERED = re.compile(r"(?i:no)\.?[ \t]?\d")
+_NO_PART = re.compile(r"[^\n,]{0,30}(?::|@)|(?:\D?\d){9}")
+#: A line with nothing but a British or Irish postcode, after the lines of the address.
+_POSTCODE_LINE = re.compile(rf"\n[ \t]*(?:{_UK}|[AC-FHKNPRTV-Y]\d[\dW][ \t]?[\dAC-FHKNPRTV-Y]{{4}})[ \t]*(?=[.\n]|$)")
+_LINE_BEFORE = re.compile(rf"(?:^|\n)[ \t]*(?P<line>(?:[\d{UPPER}][^\n:@.!?]{{1,45}}),?)[ \t]*$")
+_CLOSING = load_pattern("closing")
 _POSTCODE = re.compile(rf"(?<![\w-])(?:{_UK})")
 _POSTCODE_WORDS = load_pattern("postcode")
 _NO_STREET, _NO_TOWN = load_pattern("no_street"), load_pattern("no_name")
@@ -135,4 +159,43 @@ def find_postal_addresses(text: str) -> tuple[Span, ...]:
     for match in _POSTCODE.finditer(text):
         if match[0][-4].isspace() or is_near(_POSTCODE_WORDS, text, *match.span()):
             spans.append(match.span())
-    return tuple(spans)
+    spans += _find_labelled(text)
+    spans += _find_before_postcode(text)
+    return tuple(merge_spans(spans))
+
+
+def _find_labelled(text: str) -> Iterator[Span]:
+    """Find what follows 'my address is': parts with capitals or numbers, at least two, with a digit in one of them."""
+    if not may_contain(words_of(text), _LABEL_PHRASES):
+        return
+    for label in _LABEL.finditer(text):
+        start = end = position = label.end()
+        for count in range(8):
+            part = _ADDRESS_PART.match(text, position)
+            if part is None or _CLOSING.match(part[0]) or _NO_PART.match(text, position):
+                break
+            if _NO_TOWN.match(part[0]) and not _NUMBERED.match(part[0]):
+                break
+            end = part.end()
+            separator = _NEXT_PART.match(text, end)
+            if separator is None:
+                count += 1
+                break
+            position = separator.end()
+        if count > 1 and any(map(str.isdigit, text[start:end])):
+            yield start, end
+
+
+def _find_before_postcode(text: str) -> Iterator[Span]:
+    """Find up to four lines of an address before a line with its postcode."""
+    for postcode in _POSTCODE_LINE.finditer(text):
+        start = postcode.start()
+        for _ in range(4):
+            before = _LINE_BEFORE.search(text, max(0, start - 60), start)
+            if before is None or _NO_TOWN.match(before["line"]) or _CLOSING.match(before["line"]):
+                break
+            start = before.start("line")
+            if text[start - 1 : start] != "\n":
+                break
+            start -= 1
+        yield start + (text[start] == "\n"), postcode.end()
