@@ -158,7 +158,7 @@ def test_other_numbers_are_left(text: str) -> None:
 
 
 def test_the_lines_before_a_postcode_are_an_address() -> None:
-    assert MASKER.mask("Send it to\nTy Uchaf\nRhyd-ddu\nLL54 6ZZ\nThanks") == "Send it to\n[ADDRESS]\nThanks"
+    assert MASKER.mask("Send it to:\nTy Uchaf\nRhyd-ddu\nLL54 6ZZ\nThanks") == "Send it to:\n[ADDRESS]\nThanks"
 
 
 @pytest.mark.parametrize("region", DEFAULT_REGIONS)
