@@ -184,7 +184,7 @@ def decontaminate_command(
     data: OptionalData = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a store without the dialogues or turns found in test data.
+    """Copy a store without what is also in test data.
 
     A dialogue is dropped if --against has one of its consecutive pairs; a dialogue of one turn, if it has its text. If
     --against has single texts only, such as intents, or with --by-turn, every turn that it has is dropped, and its

@@ -75,7 +75,7 @@ def _summarise(cells: Iterable[MeasuredCell]) -> str:
 
 def _summarise_leakage(results: Results) -> str:
     """Return a sentence on test examples that the model has seen in training; empty if there is nothing to say."""
-    if trained := [entry["name"] for entry in results.data if (entry["leakage"] or {}).get("verdict")]:
+    if trained := [entry["name"] for entry in results.data if (entry.get("leakage") or {}).get("verdict")]:
         return f"The model was trained on the labelled training split of {', '.join(trained)}: it knows the answers."
     if results.facts.get("exclude seen"):
         return "Test examples that the model has seen in training are excluded."
