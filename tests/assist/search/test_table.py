@@ -201,6 +201,13 @@ def test_concurrent_writers_duplicate_nothing(tmp_path: Path) -> None:
     assert sum(added) == 60
 
 
+def test_rows_that_another_process_has_just_added_are_not_added_again(tmp_path: Path) -> None:
+    first, second = open_table(tmp_path), open_table(tmp_path)
+    assert second.existing_keys(["a"]) == set()  # what it reads next may be up to two seconds old
+    assert (add(first, ["a"]), add(second, ["a", "b"])) == (1, 1)
+    assert sorted(open_table(tmp_path).read(["key"])["key"].to_pylist()) == ["a", "b"]
+
+
 @pytest.fixture(scope="module")
 def indexed(tmp_path_factory: pytest.TempPathFactory) -> tuple[VectorTable, np.ndarray]:
     table = open_table(tmp_path_factory.mktemp("indexed"))

@@ -159,7 +159,8 @@ class VectorTable:
         if not len(keys):
             return 0
         rows = self._make_rows(keys, vectors, columns)
-        with self._committing("be written"):
+        with self._committing("be written"), self._alone():
+            self._table.checkout_latest()  # rows of another process with the same keys count as present
             added = self._table.merge_insert(KEY).when_not_matched_insert_all().execute(rows).num_inserted_rows
         self._commits += 1
         if self._commits >= _COMMITS:
@@ -176,6 +177,17 @@ class VectorTable:
                 self._table.create_index(KEY, config=BTree())
             self._table.optimize(cleanup_older_than=_KEEP)
         self._commits = 0
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes on this machine from adding rows meanwhile: LanceDB would accept the same keys twice."""
+        if self._folder is None:
+            yield
+            return
+        from filelock import FileLock
+
+        with FileLock(self._folder.with_name(f".{self.name}.lock")):
+            yield
 
     @contextmanager
     def _committing(self, action: str) -> Iterator[None]:
