@@ -1,4 +1,4 @@
-"""The validation data by which settings of packaged encoders are chosen; no test text is read.
+"""Score encoders on validation data, to choose the settings of packaged encoders.
 
 python benchmarks/validation_scores.py pack DATA STORES texts.json.gz
 python benchmarks/validation_scores.py score texts.json.gz MODEL... [--start MODEL --fraction 0.8] [--bits 8]

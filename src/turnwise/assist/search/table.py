@@ -159,7 +159,7 @@ class VectorTable:
         if not len(keys):
             return 0
         rows = self._make_rows(keys, vectors, columns)
-        with self._committing("be written"), self._alone():
+        with self._committing("be written"), self._locked():
             self._table.checkout_latest()  # rows of another process with the same keys count as present
             added = self._table.merge_insert(KEY).when_not_matched_insert_all().execute(rows).num_inserted_rows
         self._commits += 1
@@ -179,8 +179,8 @@ class VectorTable:
         self._commits = 0
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep other processes on this machine from adding rows meanwhile: LanceDB would accept the same keys twice."""
+    def _locked(self) -> Iterator[None]:
+        """Lock a local table against writers in other processes: with an older version, they would add a key again."""
         if self._folder is None:
             yield
             return

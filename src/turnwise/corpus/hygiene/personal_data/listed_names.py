@@ -25,19 +25,8 @@ from turnwise.corpus.hygiene.personal_data.context import (
 #: Locales that add little but rare names that are words elsewhere.
 _LEFT_OUT = frozenset(
     (
-        "is_IS",
-        "he_IL",
-        "ne_NP",
-        "ta_IN",
-        "ja_JP",
-        "zh_CN",
-        "th_TH",
-        "en_TH",
-        "vi_VN",
-        "lv_LV",
-        "zu_ZA",
-        "ig_NG",
-        "tw_GH",
+        *("is_IS", "he_IL", "ne_NP", "ta_IN", "ja_JP", "zh_CN", "th_TH"),
+        *("en_TH", "vi_VN", "lv_LV", "zu_ZA", "ig_NG", "tw_GH"),
     )
 )
 _FIRST_NAMES = re.compile(r"first(?:_romanized)?_names.*")
